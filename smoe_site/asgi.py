@@ -1,0 +1,24 @@
+"""Routers only: the protocols' paths go to api/, `/`, `/admin/` and `/static/` to Django, the rest to a JSON 404."""
+
+import os
+
+from channels.routing import ProtocolTypeRouter, URLRouter
+from django.core.asgi import get_asgi_application
+from django.urls import re_path
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "smoe_site.settings")
+django_application = get_asgi_application()
+
+from api.routing import fallback, routes  # noqa: E402 - needs the settings loaded
+
+application = ProtocolTypeRouter(
+    {
+        "http": URLRouter(
+            [
+                *routes,
+                re_path(r"^(?:admin(?:/|$)|static/|$)", django_application),
+                fallback,
+            ]
+        )
+    }
+)

@@ -1,0 +1,102 @@
+"""The launch options, declared once: flag, environment variable, type, default and help of each.
+
+`manage.py serve` builds its command line from this table, `settings.SMOE` is read from the environment through it,
+and the README's table is checked against it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+class OptionError(ValueError):
+    """A value that cannot be used; the message names the option."""
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _bool(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in {"1", "true", "yes", "on"}:
+        return True
+    if lowered in {"", "0", "false", "no", "off"}:
+        return False
+    raise ValueError("expected 1 or 0")
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def option(
+    default: Any, parse: Callable[[str], Any], help: str, low: float | None = None, high: float | None = None
+) -> Any:
+    return field(default=default, metadata={"parse": parse, "help": help, "low": low, "high": high})
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Field `max_tokens` is the flag `--max-tokens` and the variable `SMOE_MAX_TOKENS`."""
+
+    host: str = option("127.0.0.1", str, "address to listen on")
+    port: int = option(8000, int, "port to listen on", 0, 65535)
+    engine: Path = option(BASE_DIR / "build" / "smoe-engine", _path, "the engine's program")
+    vault_dir: Path = option(BASE_DIR / "vault", _path, "the fleet directory")
+    vault: Path | None = option(None, _path, "a vault to boot first, in the fleet directory or elsewhere")
+    scout: Path | None = option(None, _path, "the scout of --vault, where it is not beside it")
+    tokenizer: str = option("", str, "tokenizer for vaults that have no checkpoints/<name>/")
+    model_id: str = option("s-moe", str, "a name that always means the active vault")
+    ring: int = option(0, int, "expert cache slots; 0: as many as memory allows", 0)
+    workers: int = option(4, int, "threads that read experts", 1, 64)
+    ctx: int = option(4096, int, "window in positions", 16)
+    temperature: float = option(0.6, float, "default temperature; 0 is greedy", 0, 10)
+    top_p: float = option(0.95, float, "default top_p", 0.01, 1)
+    top_k: int = option(50, int, "default top_k", 1, 1024)
+    rep_penalty: float = option(1.1, float, "default repetition penalty", 0.01, 10)
+    max_tokens: int = option(256, int, "default reply length", 1, 4096)
+    max_queue: int = option(64, int, "requests that may wait", 1)
+    max_body_mb: int = option(32, int, "largest request body, MiB", 1)
+    allow_origin: tuple[str, ...] = option((), _list, "web origins that may call the API, comma-separated")
+    checkpoints_dir: Path = option(BASE_DIR / "checkpoints", _path, "where <name>/ holds a vault's tokenizer")
+    data_dir: Path = option(BASE_DIR / "data", _path, "database, secret key and run files")
+    engine_args: tuple[str, ...] = option((), _list, "further flags for the engine, comma-separated")
+
+
+def flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def variable(name: str) -> str:
+    return "SMOE_" + name.upper()
+
+
+def parse_value(name: str, text: str, source: str) -> Any:
+    """One option's value from text. Raises OptionError that names `source`."""
+    meta = next(f for f in fields(Options) if f.name == name).metadata
+    try:
+        value = meta["parse"](text)
+    except ValueError as error:
+        raise OptionError(f"{source}={text!r} is not usable: {error}") from None
+    low, high = meta["low"], meta["high"]
+    if (low is not None and value < low) or (high is not None and value > high):
+        bounds = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise OptionError(f"{source}={text} is out of range: {bounds}")
+    return value
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> Options:
+    """Options with every `SMOE_*` variable that is set and not empty. Raises OptionError."""
+    values = {
+        f.name: parse_value(f.name, environment[variable(f.name)], variable(f.name))
+        for f in fields(Options)
+        if environment.get(variable(f.name), "") != ""
+    }
+    return Options(**values)
