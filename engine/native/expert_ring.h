@@ -1,0 +1,44 @@
+// The expert cache: a fixed number of slots of one size in one pool, filled by I/O threads, least recently used
+// out first. Knows files and bytes, no math. One compute thread calls it; the I/O threads are its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "vault_reader.h"
+
+namespace smoe {
+
+struct RingCounters {
+  std::uint64_t hits, misses, bytes_read;
+  double stall_ms;  // time that wait() spent waiting
+};
+
+class ExpertRing {
+ public:
+  struct Options {
+    int slots;    // at least 1
+    int workers;  // I/O threads, at least 1
+  };
+  static Error create(const Vault& vault, const Options& options, std::unique_ptr<ExpertRing>* out);
+  virtual ~ExpertRing() = default;
+
+  // Asks for an expert: pins its slot if it is cached or begins to read it. False when every slot is pinned or being
+  // read: release something first. Each request that returned true is paired with one wait() and one release().
+  virtual bool request(int moe_index, int expert) = 0;
+  // Blocks until the requested expert is whole in memory. Null on a read error (see error()): the slot is dropped.
+  virtual const void* wait(int moe_index, int expert) = 0;
+  virtual bool ready(int moe_index, int expert) const = 0;  // requested and whole: wait() will not block
+  virtual void release(int moe_index, int expert) = 0;
+
+  // A hint: read this if a slot is free or cold, without pinning it. Later requests overtake it.
+  virtual void prefetch(int moe_index, int expert) = 0;
+
+  virtual int slots() const = 0;
+  virtual int used() const = 0;
+  virtual RingCounters counters() const = 0;
+  virtual const std::uint32_t* uses(int moe_index) const = 0;  // requests by expert since the boot
+  virtual Error error() const = 0;
+};
+
+}  // namespace smoe

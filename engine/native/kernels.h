@@ -1,0 +1,77 @@
+// The arithmetic: one table of function pointers, filled for the machine by dispatch.cpp.
+//
+// Bit-identity rule: a result element depends only on its weight row and its activation row. How many rows or tokens
+// are given in one call, and which thread computes them, must not change a bit of it: that is what keeps greedy
+// output independent of batching and caching. Different kernel sets (scalar, avx2, ...) may differ in rounding.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace smoe {
+
+// How a weight matrix's rows are stored. qN: codes in groups of 64 consecutive weights of the row-major flattened
+// matrix, one f16 scale a group (docs of the vault format): q4 (c - 7.5) / 7.5 * s, two codes a byte, low nibble
+// first; q2 (c - 1.5) / 1.5 * s, four codes a byte, lowest bits first; q8 (c - 128) / 127 * s, one byte.
+enum class Storage : std::uint8_t { f32, f16, bf16, q8, q4, q2 };
+
+struct Matrix {
+  Storage storage;
+  int rows, cols;               // y[rows] = W[rows][cols] x[cols]
+  const void* data;             // codes or elements, row-major
+  const std::uint16_t* scales;  // f16, (rows * cols + 63) / 64 of them; null unless storage is qN
+};
+
+// How activations enter a product.
+//   exact: float32, accumulated in float32.
+//   fast : quantized once a row to integers per group of 64 (in the order that a weight storage wants), integer dots.
+enum class Numerics : std::uint8_t { exact, fast };
+
+// Activations prepared for a product with matrices of one storage: float rows, and for fast numerics their codes.
+// The buffers belong to the caller (Kernels::prepared_bytes tells how much a row needs).
+struct Activations {
+  int tokens, cols;
+  const float* x;        // [tokens][stride]
+  std::size_t stride;    // floats from one token to the next
+  const void* prepared;  // from Kernels::prepare; null for exact numerics
+};
+
+struct Kernels {
+  const char* name;  // scalar, avx2, avx512, neon
+
+  // Bytes that prepare() writes a token for a matrix of this storage and width; 0 where fast has no use for it.
+  std::size_t (*prepared_bytes)(Storage weights, int cols);
+  void (*prepare)(Storage weights, const float* x, std::size_t stride, int tokens, int cols, void* out);
+
+  // y[t * ldy + r] = W[r] . x[t] for rows [row0, row1) and all tokens of x. Fast numerics where x.prepared is given.
+  void (*matmul)(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy);
+
+  void (*rms_norm)(const float* x, const float* weight, float epsilon, int n, float* y);
+  void (*silu_multiply)(const float* gate, const float* up, int n, float* y);  // y = silu(gate) * up
+  void (*add_scaled)(const float* x, float scale, int n, float* y);            // y += scale * x
+  float (*dot)(const float* a, const float* b, int n);
+  void (*softmax)(float* x, int n);  // in place
+
+  // One row of any storage as float32.
+  void (*dequantize_row)(const Matrix& w, int row, float* out);
+
+  // One query head over keys/values at `count` positions starting at ring slot `first` of `capacity` (wraps):
+  // scores q.k * scale, softmax, weighted sum of v. keys/values: [capacity][stride] f32 or f16 by `half`.
+  // Positions are visited oldest first in blocks counted from the absolute position `first_position`, so that the
+  // order of summation does not depend on where the ring happens to start.
+  void (*attend)(const float* q, const void* keys, const void* values, bool half, std::size_t stride, int head_dim,
+                 int first, int count, int capacity, std::int64_t first_position, float scale, float* scratch,
+                 float* out);
+};
+
+// The best set that this machine runs, or the named one (for tests and --kernels); null if it cannot run here.
+const Kernels* select_kernels(const char* name = nullptr);
+
+// Chooses the names that this machine can run, worst first ("scalar", ...). Ends with a null.
+const char* const* available_kernels();
+
+float half_to_float(std::uint16_t h);
+std::uint16_t float_to_half(float f);
+float bfloat_to_float(std::uint16_t b);
+
+}  // namespace smoe
