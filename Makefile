@@ -1,0 +1,84 @@
+# make serve | make test | make setup | make engine | make demo | make lint | make bench | make test-native
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+ENGINE_SOURCES := $(shell find engine/native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
+ARGS ?=
+
+.PHONY: help setup engine demo serve test test-python test-native test-asan test-tsan lint bench clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(VENV)/.runtime: pyproject.toml Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "S-MoE needs Python 3.11 to 3.13; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || { echo "Making the virtual environment in $(VENV) ..."; $(PYTHON) -m venv $(VENV) || \
+	  { echo "Python's venv module is missing: install it (Debian: apt install python3-venv)."; rm -rf $(VENV); exit 1; }; }
+	@echo "Installing the server's dependencies (once, about a minute) ..."
+	@$(BIN)/python -m smoe_site.dependencies runtime | $(BIN)/pip install --disable-pip-version-check --progress-bar on -q -r /dev/stdin || \
+	  { echo "The package registry could not be reached, or has no fitting version: check the network and pip's settings, then run make again."; exit 1; }
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime pyproject.toml
+	@echo "Installing the tests' dependencies (once) ..."
+	@$(BIN)/python -m smoe_site.dependencies dev | $(BIN)/pip install --disable-pip-version-check -q -r /dev/stdin || \
+	  { echo "The package registry could not be reached, or has no fitting version: check the network and pip's settings, then run make again."; exit 1; }
+	@touch $@
+
+setup: $(VENV)/.runtime  ## virtual environment and dependencies
+
+build/smoe-engine: $(ENGINE_SOURCES) | $(VENV)/.runtime
+	@command -v $${CXX:-c++} >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || \
+	  { echo "No C++ compiler: install g++ or clang++ (Debian: apt install g++; macOS: xcode-select --install)."; exit 1; }
+	@echo "Building the engine (about a minute) ..."
+	@$(BIN)/cmake -S engine/native -B build/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja > build-configure.log 2>&1 || \
+	  { cat build-configure.log; rm -f build-configure.log; echo "The engine could not be configured: see above."; exit 1; }
+	@rm -f build-configure.log
+	@$(BIN)/cmake --build build/native -j $(JOBS) --target smoe-engine
+	@cp build/native/smoe-engine build/smoe-engine.new && mv build/smoe-engine.new build/smoe-engine && touch build/smoe-engine
+
+engine: build/smoe-engine  ## the native engine: build/smoe-engine
+
+demo: $(VENV)/.runtime  ## the demo vault, where the fleet is empty
+	@$(BIN)/python manage.py make_demo_vault --if-empty
+
+serve: $(VENV)/.runtime build/smoe-engine  ## everything, then the server: make serve ARGS="--port 9000"
+	@$(BIN)/python manage.py migrate -v 0
+	@$(BIN)/python manage.py make_demo_vault --if-empty
+	@exec $(BIN)/python manage.py serve $(ARGS)
+
+lint: $(VENV)/.dev  ## ruff
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+test: lint test-native test-python  ## everything
+
+test-python: $(VENV)/.dev build/smoe-engine
+	@$(BIN)/python -m pytest
+
+# Native programs under the sanitizers: tests/native drives them and the fuzz targets.
+NATIVE := $(BIN)/cmake -S engine/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DSMOE_TESTS=ON
+
+build/asan/.built: $(ENGINE_SOURCES) | $(VENV)/.runtime
+	@$(NATIVE) -B build/asan "-DSMOE_SANITIZE=address;undefined" > /dev/null && $(BIN)/cmake --build build/asan -j $(JOBS) && touch $@
+
+build/tsan/.built: $(ENGINE_SOURCES) | $(VENV)/.runtime
+	@$(NATIVE) -B build/tsan -DSMOE_SANITIZE=thread > /dev/null && $(BIN)/cmake --build build/tsan -j $(JOBS) && touch $@
+
+test-asan: build/asan/.built
+	@$(BIN)/ctest --test-dir build/asan --output-on-failure
+
+test-tsan: build/tsan/.built
+	@$(BIN)/ctest --test-dir build/tsan --output-on-failure
+
+test-native: test-asan test-tsan  ## the engine's own tests under ASan, UBSan and TSan
+
+bench: $(VENV)/.dev build/smoe-engine  ## what README's figures come from
+	@$(BIN)/python -m bench $(ARGS)
+
+clean:  ## remove what was built (not vaults, not the database)
+	@rm -rf build $(VENV)
