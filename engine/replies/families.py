@@ -1,0 +1,299 @@
+"""How each family of models writes its tool calls. Every function is a parser (see source.py) for a whole reply.
+
+Sources: the models' own chat templates and tool-use documentation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+from .json_calls import Malformed, json_call, json_value
+from .output import Output
+from .source import Source
+
+Parser = Generator[None, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The request's tools: parameter schemas by name."""
+
+    schemas: dict[str, dict[str, Any]]
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self.schemas)
+
+    def typed(self, tool: str, parameter: str, text: str) -> Any:
+        """An XML-style parameter's text as the type that its schema wants: strings stay as they are."""
+        schema = self.schemas.get(tool, {}).get("properties", {}).get(parameter, {})
+        if _accepts_string_only(schema):
+            return text
+        try:
+            return json.loads(text)
+        except ValueError:
+            return {"True": True, "False": False, "None": None}.get(text.strip(), text)
+
+
+def _accepts_string_only(schema: dict[str, Any]) -> bool:
+    kind = schema.get("type")
+    if "enum" in schema:
+        return all(isinstance(value, str) for value in schema["enum"])
+    return kind == "string"
+
+
+def plain(source: Source, out: Output, tools: Tools) -> Parser:
+    """No tool calls."""
+    yield from source.stream_until(["\0never\0"], out.text)
+
+
+def hermes(source: Source, out: Output, tools: Tools) -> Parser:
+    """Hermes, Qwen 2.5 and 3: <tool_call>{"name": ..., "arguments": ...}</tool_call>."""
+    while (yield from source.stream_until(["<tool_call>"], out.text)) is not None:
+        yield from _attempt(source, out, "<tool_call>", _hermes_call(source, out, tools))
+
+
+def _hermes_call(source: Source, out: Output, tools: Tools) -> Parser:
+    yield from json_call(source, out, tools.names)
+    yield from _closing(source, "</tool_call>")
+
+
+def qwen_coder(source: Source, out: Output, tools: Tools) -> Parser:
+    """Qwen3-Coder: <tool_call><function=name><parameter=key>value</parameter></function></tool_call>."""
+    while (marker := (yield from source.stream_until(["<tool_call>", "<function="], out.text))) is not None:
+        yield from _attempt(source, out, marker, _qwen_coder_call(source, out, tools, marker))
+
+
+def _qwen_coder_call(source: Source, out: Output, tools: Tools, marker: str) -> Parser:
+    if marker == "<tool_call>":
+        yield from source.skip_space()
+        if (yield from source.starts_with("{")):  # the same models fall back to Hermes JSON
+            yield from _hermes_call(source, out, tools)
+            return
+        yield from _literal(source, "<function=")
+    name = yield from _name(source, ">", tools)
+    arguments = yield from _parameters(source, tools, name, ("<parameter=", ">", "</parameter>"), ("</function>",))
+    out.call(name, arguments)
+    yield from _closing(source, "</tool_call>")
+
+
+def minimax(source: Source, out: Output, tools: Tools) -> Parser:
+    """MiniMax M2: <minimax:tool_call><invoke name="f"><parameter name="k">v</parameter></invoke>...."""
+    while (yield from source.stream_until(["<minimax:tool_call>"], out.text)) is not None:
+        yield from _attempt(
+            source, out, "<minimax:tool_call>", _invokes(source, out, tools, "", "</minimax:tool_call>")
+        )
+
+
+def deepseek_dsml(source: Source, out: Output, tools: Tools) -> Parser:
+    """DeepSeek V3.2: <｜DSML｜function_calls><｜DSML｜invoke name="f">...</｜DSML｜function_calls>."""
+    opening = "<｜DSML｜function_calls>"
+    while (yield from source.stream_until([opening], out.text)) is not None:
+        yield from _attempt(source, out, opening, _invokes(source, out, tools, "｜DSML｜", "</｜DSML｜function_calls>"))
+
+
+def _invokes(source: Source, out: Output, tools: Tools, prefix: str, closing: str) -> Parser:
+    while True:
+        if (yield from source.leads_to(closing)):
+            return
+        yield from _literal(source, f"<{prefix}invoke name=")
+        name = yield from _name(source, ">", tools)
+        tags = (f"<{prefix}parameter name=", ">", f"</{prefix}parameter>")
+        out.call(name, (yield from _parameters(source, tools, name, tags, (f"</{prefix}invoke>",))))
+
+
+def glm(source: Source, out: Output, tools: Tools) -> Parser:
+    """GLM 4.5 and later: <tool_call>name<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>."""
+    while (yield from source.stream_until(["<tool_call>"], out.text)) is not None:
+        yield from _attempt(source, out, "<tool_call>", _glm_call(source, out, tools))
+
+
+def _glm_call(source: Source, out: Output, tools: Tools) -> Parser:
+    head, marker = yield from source.text_until(["<arg_key>", "</tool_call>"])
+    name = _checked(head.strip(), tools)
+    arguments: dict[str, Any] = {}
+    while marker == "<arg_key>":
+        key = yield from _text_to(source, "</arg_key>")
+        yield from _literal(source, "<arg_value>")
+        value = yield from _text_to(source, "</arg_value>")
+        arguments[key.strip()] = tools.typed(name, key.strip(), value)
+        _, marker = yield from source.text_until(["<arg_key>", "</tool_call>"])
+    if marker is None:
+        raise Malformed
+    out.call(name, arguments)
+
+
+def mistral(source: Source, out: Output, tools: Tools) -> Parser:
+    """Mistral: [TOOL_CALLS][{"name": ..., "arguments": ...}, ...], or since v11 [TOOL_CALLS]name[ARGS]{...}."""
+    while (yield from source.stream_until(["[TOOL_CALLS]"], out.text)) is not None:
+        yield from _attempt(source, out, "[TOOL_CALLS]", _mistral_calls(source, out, tools))
+
+
+def _mistral_calls(source: Source, out: Output, tools: Tools) -> Parser:
+    if not (yield from source.leads_to("[")):
+        yield from _mistral_named_call(source, out, tools)
+        return
+    yield from json_call(source, out, tools.names)
+    while (yield from source.leads_to(",")):
+        yield from json_call(source, out, tools.names)
+    yield from _closing(source, "]")
+
+
+def _mistral_named_call(source: Source, out: Output, tools: Tools) -> Parser:
+    head, marker = yield from source.text_until(["[CALL_ID]", "[ARGS]"])
+    name, id = _checked(head.strip(), tools), None
+    if marker == "[CALL_ID]":
+        id = (yield from _text_to(source, "[ARGS]")).strip()
+    out.call_start(name, id)
+    yield from source.skip_space()
+    yield from json_value(source, out.call_arguments)
+
+
+def llama(source: Source, out: Output, tools: Tools) -> Parser:
+    """Llama 3: the whole reply is {"name": ..., "parameters": ...}, several with ; between, or <|python_tag|> first."""
+    yield from source.leads_to("<|python_tag|>")
+    yield from source.skip_space()
+    while (yield from source.starts_with("{")):
+        yield from _attempt(source, out, "", json_call(source, out, tools.names))
+        if (yield from source.leads_to(";")):
+            yield from source.skip_space()
+    if (yield from source.stream_until(["<|python_tag|>"], out.text)) is not None:
+        yield from llama(source, out, tools)
+
+
+def deepseek(source: Source, out: Output, tools: Tools) -> Parser:
+    """DeepSeek V3, R1, V3.1: <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>...<｜tool▁call▁end｜><｜tool▁calls▁end｜>."""
+    opening = "<｜tool▁calls▁begin｜>"
+    while (yield from source.stream_until([opening], out.text)) is not None:
+        yield from _attempt(source, out, opening, _deepseek_calls(source, out, tools))
+
+
+def _deepseek_calls(source: Source, out: Output, tools: Tools) -> Parser:
+    while True:
+        if (yield from source.leads_to("<｜tool▁calls▁end｜>")):
+            return
+        yield from _literal(source, "<｜tool▁call▁begin｜>")
+        head = yield from _text_to(source, "<｜tool▁sep｜>")
+        body = yield from _text_to(source, "<｜tool▁call▁end｜>")
+        fenced = re.match(r"\s*(\S+)\s*```json\s*(.*?)\s*```\s*$", body, re.DOTALL)  # V3 and R1: head is "function"
+        name, arguments = (fenced[1], fenced[2]) if fenced else (head, body)
+        out.call(_checked(name.strip(), tools), _object(arguments))
+
+
+def kimi(source: Source, out: Output, tools: Tools) -> Parser:
+    """Kimi K2: <|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{...}<|tool_call_end|> in a section."""
+    opening = "<|tool_calls_section_begin|>"
+    while (yield from source.stream_until([opening], out.text)) is not None:
+        yield from _attempt(source, out, opening, _kimi_calls(source, out, tools))
+
+
+def _kimi_calls(source: Source, out: Output, tools: Tools) -> Parser:
+    while True:
+        _, marker = yield from source.text_until(["<|tool_call_begin|>", "<|tool_calls_section_end|>"])
+        if marker != "<|tool_call_begin|>":
+            return
+        id = (yield from _text_to(source, "<|tool_call_argument_begin|>")).strip()
+        name = id.removeprefix("functions.").rpartition(":")[0] or id
+        out.call_start(_checked(name, tools), id)
+        yield from source.skip_space()
+        yield from json_value(source, out.call_arguments)
+        yield from _closing(source, "<|tool_call_end|>")
+
+
+def harmony(source: Source, out: Output, tools: Tools) -> Parser:
+    """gpt-oss: <|channel|>analysis, commentary or final [to=functions.f]<|message|>...<|end|>, <|call|>, <|return|>."""
+    ends = ["<|end|>", "<|call|>", "<|return|>", "<|start|>"]
+    yield from source.skip_space()
+    if not (yield from source.starts_with("<|")):
+        yield from source.stream_until(ends, out.text)
+    while True:
+        header, marker = yield from source.text_until(["<|message|>"])
+        if marker is None:
+            return
+        yield from source.stream_until(ends, _harmony_sink(header, out, tools))
+
+
+def _harmony_sink(header: str, out: Output, tools: Tools) -> Callable[[str], None]:
+    recipient = re.search(r"to=(?:functions\.)?([\w.-]+)", header)
+    if recipient and (not tools.schemas or recipient[1] in tools.names):
+        out.call_start(recipient[1])
+        return out.call_arguments
+    return out.reasoning if re.search(r"<\|channel\|>\s*analysis", header) else out.text
+
+
+# --- shared steps ------------------------------------------------------------------------------------------------
+
+
+def _attempt(source: Source, out: Output, opening: str, call: Parser) -> Parser:
+    """Run `call`; where it turns out to be none, what it took comes back as text. What was begun stays a call."""
+    before = out.calls
+    source.mark()
+    try:
+        yield from call
+    except (Malformed, ValueError):
+        taken = source.unmark()
+        if out.calls == before:
+            out.text(opening + taken)
+    else:
+        source.unmark()
+
+
+def _closing(source: Source, tag: str) -> Parser:
+    """Takes the tag if it is there; models forget it before the end."""
+    yield from source.leads_to(tag)
+
+
+def _literal(source: Source, text: str) -> Parser:
+    if not (yield from source.leads_to(text)):
+        raise Malformed
+
+
+def _text_to(source: Source, marker: str) -> Generator[None, None, str]:
+    text, found = yield from source.text_until([marker])
+    if found is None:
+        raise Malformed
+    return text
+
+
+def _name(source: Source, closing: str, tools: Tools) -> Generator[None, None, str]:
+    return _checked((yield from _text_to(source, closing)).strip().strip("\"'"), tools)
+
+
+def _checked(name: str, tools: Tools) -> str:
+    if not name or (tools.schemas and name not in tools.schemas):
+        raise Malformed
+    return name
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise Malformed
+    return value
+
+
+def _parameters(
+    source: Source, tools: Tools, tool: str, tags: tuple[str, str, str], closings: tuple[str, ...]
+) -> Generator[None, None, dict[str, Any]]:
+    """Parameters written as tags (opening up to the name, its closing, the value's closing) up to a closing tag."""
+    opening, name_end, value_end = tags
+    arguments: dict[str, Any] = {}
+    while True:
+        _, marker = yield from source.text_until([opening, *closings])
+        if marker is None:
+            raise Malformed
+        if marker != opening:
+            return arguments
+        head = yield from _text_to(source, name_end)
+        key = head.split('" ')[0].strip().strip("\"'")  # DSML adds attributes: name="k" string="true"
+        value = yield from _text_to(source, value_end)
+        arguments[key] = tools.typed(tool, key, _trim_line(value))
+
+
+def _trim_line(value: str) -> str:
+    """Qwen3-Coder puts a value on lines of its own: one line break at each end is not the value's."""
+    return value.removeprefix("\n").removesuffix("\n")

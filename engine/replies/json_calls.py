@@ -1,0 +1,176 @@
+"""Tool calls written as JSON objects: {"name": "f", "arguments": {...}}, read while they arrive."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Generator
+
+from .output import Output
+from .source import Source
+
+NAME_KEYS = ("name", "function")
+ARGUMENT_KEYS = ("arguments", "parameters", "args")
+
+
+class Malformed(Exception):
+    """This is no tool call; what was taken is given back as text."""
+
+
+_STRING_END = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRUCTURE = re.compile(r'["{}\[\]]')
+_STRING_STOP = re.compile(r'["\\]')
+
+
+def json_string(source: Source) -> Generator[None, None, str]:
+    """The JSON string that begins here, decoded."""
+    if not (yield from source.starts_with('"')):
+        raise Malformed
+    while not (end := _STRING_END.match(source.rest, 1)):
+        if source.closed:
+            raise Malformed
+        yield
+    return json.loads(source.take(end.end()), strict=False)
+
+
+def json_value(source: Source, sink: Callable[[str], None]) -> Generator[None, None, None]:
+    """One JSON value, its raw text passed to `sink` as it comes. Raises Malformed where it does not end."""
+    if not (yield from source.need(1)):
+        raise Malformed
+    if source.rest[0] in '{["':
+        yield from _delimited(source, sink)
+    else:
+        yield from _scalar(source, sink)
+
+
+def _delimited(source: Source, sink: Callable[[str], None]) -> Generator[None, None, None]:
+    extent = _Extent()
+    while True:
+        rest = source.rest
+        if count := extent.advance(rest):
+            sink(source.take(count))
+        if extent.complete:
+            return
+        if source.closed:
+            raise Malformed
+        yield
+
+
+class _Extent:
+    """How far a string, an object or an array reaches."""
+
+    def __init__(self) -> None:
+        self.complete = False
+        self._closers: list[str] = []
+        self._in_string = False
+        self._escaped = False
+
+    def advance(self, text: str) -> int:
+        """How many characters of `text`, which goes on where the last one ended, belong to the value."""
+        at = 0
+        while at < len(text) and not self.complete:
+            at = self._in_string_from(text, at) if self._in_string else self._outside_from(text, at)
+        return at
+
+    def _in_string_from(self, text: str, at: int) -> int:
+        if self._escaped:
+            self._escaped = False
+            return at + 1
+        stop = _STRING_STOP.search(text, at)
+        if not stop:
+            return len(text)
+        if stop[0] == "\\":
+            self._escaped = True
+        else:
+            self._in_string = False
+            self.complete = not self._closers
+        return stop.end()
+
+    def _outside_from(self, text: str, at: int) -> int:
+        mark = _STRUCTURE.search(text, at)
+        if not mark:
+            return len(text)
+        if mark[0] == '"':
+            self._in_string = True
+        elif mark[0] in "{[":
+            self._closers.append("}" if mark[0] == "{" else "]")
+        elif self._closers.pop() != mark[0]:
+            raise Malformed
+        else:
+            self.complete = not self._closers
+        return mark.end()
+
+
+def _scalar(source: Source, sink: Callable[[str], None]) -> Generator[None, None, None]:
+    raw = ""
+    while (yield from source.need(1)) and source.rest[0] not in ",}] \t\r\n":
+        raw += source.take(1)
+    try:
+        json.loads(raw)
+    except ValueError:
+        raise Malformed from None
+    sink(raw)
+
+
+def json_call(source: Source, out: Output, known: frozenset[str]) -> Generator[None, None, None]:
+    """One call object. The name must be `known` (any, where that is empty); arguments stream once it is read."""
+    call = _Call(out, known)
+    yield from _expect(source, "{")
+    while not (yield from source.leads_to("}")):
+        yield from source.skip_space()
+        key = yield from json_string(source)
+        yield from _expect(source, ":")
+        yield from source.skip_space()
+        yield from call.member(source, key)
+        yield from source.leads_to(",")
+    call.end()
+
+
+def _expect(source: Source, char: str) -> Generator[None, None, None]:
+    if not (yield from source.leads_to(char)):
+        raise Malformed
+
+
+class _Call:
+    """The members read so far of one call object. It is told once its name and the first of its arguments are there."""
+
+    def __init__(self, out: Output, known: frozenset[str]) -> None:
+        self._out, self._known = out, known
+        self._name: str | None = None
+        self._told = False
+        self._arguments = ""  # those that came before the name
+
+    def member(self, source: Source, key: str) -> Generator[None, None, None]:
+        if key in NAME_KEYS and self._name is None and source.rest[:1] in ("", '"'):
+            self._name = yield from json_string(source)
+            if self._known and self._name not in self._known:
+                raise Malformed
+        elif key in ARGUMENT_KEYS:
+            yield from self._read_arguments(source)
+        else:
+            yield from json_value(source, lambda piece: None)
+
+    def _read_arguments(self, source: Source) -> Generator[None, None, None]:
+        if (yield from source.starts_with('"')):  # JSON within a JSON string
+            self._tell((yield from json_string(source)))
+        else:
+            yield from json_value(source, self._tell)
+
+    def _tell(self, piece: str) -> None:
+        if self._name is None:
+            self._arguments += piece
+            return
+        if not self._told:
+            self._begin(self._name)
+        self._out.call_arguments(piece)
+
+    def _begin(self, name: str) -> None:
+        self._told = True
+        self._out.call_start(name)
+
+    def end(self) -> None:
+        if self._name is None:
+            raise Malformed
+        if not self._told:
+            self._begin(self._name)
+            self._out.call_arguments(self._arguments or "{}")

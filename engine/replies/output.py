@@ -1,0 +1,78 @@
+"""What a parser says: text, reasoning, tool calls, in the order of the reply."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import string
+from dataclasses import dataclass
+from typing import Any
+
+from ..messages import ToolCallDelta, ToolCallStart
+
+_ALPHABET = string.ascii_letters + string.digits
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    text: str
+
+
+Piece = Text | Reasoning | ToolCallStart | ToolCallDelta
+
+
+class Output:
+    """Collects pieces until `take`. White space around tool calls and after reasoning is dropped."""
+
+    def __init__(self, id_length: int = 24, id_prefix: str = "call_") -> None:
+        self._pieces: list[Piece] = []
+        self._id_length, self._id_prefix = id_length, id_prefix
+        self._held_space = ""
+        self._after_reasoning = False
+        self.calls = 0
+
+    def take(self) -> list[Piece]:
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def text(self, text: str) -> None:
+        """White space after reasoning is dropped; at the end of a text it is held until more text follows."""
+        text = self._held_space + text
+        if self._after_reasoning:
+            text = text.lstrip()
+        body = text.rstrip()
+        self._held_space = text[len(body) :]
+        if body:
+            self._after_reasoning = False
+            self._pieces.append(Text(body))
+
+    def finish(self) -> None:
+        """The reply is over: what white space is held belongs to it unless a call came last."""
+        if self._held_space and not self.calls:
+            self._pieces.append(Text(self._held_space))
+        self._held_space = ""
+
+    def reasoning(self, text: str) -> None:
+        self._after_reasoning = True
+        self._pieces.append(Reasoning(text))
+
+    def call_start(self, name: str, id: str | None = None) -> None:
+        self._held_space = ""
+        self._pieces.append(ToolCallStart(self.calls, id or self._new_id(), name))
+        self.calls += 1
+
+    def call_arguments(self, piece: str) -> None:
+        if piece:
+            self._pieces.append(ToolCallDelta(self.calls - 1, piece))
+
+    def call(self, name: str, arguments: dict[str, Any]) -> None:
+        self.call_start(name)
+        self.call_arguments(json.dumps(arguments, ensure_ascii=False))
+
+    def _new_id(self) -> str:
+        return self._id_prefix + "".join(secrets.choice(_ALPHABET) for _ in range(self._id_length))

@@ -1,0 +1,210 @@
+"""Reply parsing: every family, cut at every place, gives the same reasoning, text and calls."""
+
+import json
+import random
+
+import pytest
+
+from engine.messages import ToolCallDelta, ToolCallStart
+from engine.replies import Reasoning, ReplyParser, Text, profile_for
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string"},
+                    "days": {"type": "integer"},
+                    "tags": {"type": "array"},
+                    "code": {"type": "string"},
+                },
+            },
+        },
+    }
+    for name in ("weather", "write_file")
+]
+
+# family -> (what in a template or vocabulary tells it, a reply as the model's template documents it)
+WEATHER = {"city": 'Zürich "ZH" {x}', "days": 3, "tags": ["a", {"b": "]}"}]}
+JSON_ARGS = json.dumps(WEATHER, ensure_ascii=False)
+SECOND = {"code": "if a < b:\n    print('</x>')\n"}
+FAMILIES = {
+    "hermes": (
+        "<tool_call>",
+        'Let me look.\n<tool_call>\n{"name": "weather", "arguments": %s}\n</tool_call>\n'
+        '<tool_call>\n{"arguments": %s, "name": "write_file"}\n</tool_call>' % (JSON_ARGS, json.dumps(SECOND)),
+    ),
+    "qwen-coder": (
+        "<function=",
+        "Let me look.\n<tool_call>\n<function=weather>\n<parameter=city>\n" + WEATHER["city"] + "\n</parameter>\n"
+        "<parameter=days>\n3\n</parameter>\n<parameter=tags>\n" + json.dumps(WEATHER["tags"]) + "\n</parameter>\n"
+        "</function>\n</tool_call>\n<tool_call>\n<function=write_file>\n<parameter=code>\n"
+        + SECOND["code"]
+        + "\n</parameter>\n</function>\n</tool_call>",
+    ),
+    "mistral": (
+        "[TOOL_CALLS]",
+        'Let me look.[TOOL_CALLS][{"name": "weather", "arguments": %s}, {"name": "write_file", "arguments": %s}]'
+        % (JSON_ARGS, json.dumps(SECOND)),
+    ),
+    "mistral-v11": (
+        "[TOOL_CALLS]",
+        "Let me look.[TOOL_CALLS]weather[ARGS]%s[TOOL_CALLS]write_file[CALL_ID]abc123xyz[ARGS]%s"
+        % (JSON_ARGS, json.dumps(SECOND)),
+    ),
+    "llama": (
+        "<|python_tag|>",
+        '<|python_tag|>{"name": "weather", "parameters": %s}; {"name": "write_file", "parameters": %s}'
+        % (JSON_ARGS, json.dumps(SECOND)),
+    ),
+    "deepseek": (
+        "<｜tool▁calls▁begin｜>",
+        "Let me look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n%s\n```"
+        "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>write_file<｜tool▁sep｜>%s<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+        % (JSON_ARGS, json.dumps(SECOND)),
+    ),
+    "deepseek-dsml": (
+        "｜DSML｜",
+        'Let me look.\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="weather">\n'
+        '<｜DSML｜parameter name="city" string="true">' + WEATHER["city"] + "</｜DSML｜parameter>\n"
+        '<｜DSML｜parameter name="days" string="false">3</｜DSML｜parameter>\n'
+        '<｜DSML｜parameter name="tags" string="false">' + json.dumps(WEATHER["tags"]) + "</｜DSML｜parameter>\n"
+        '</｜DSML｜invoke>\n<｜DSML｜invoke name="write_file">\n<｜DSML｜parameter name="code" string="true">'
+        + SECOND["code"]
+        + "\n</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+    ),
+    "glm": (
+        "<arg_key>",
+        "Let me look.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>" + WEATHER["city"] + "</arg_value>\n"
+        "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n<arg_key>tags</arg_key>\n<arg_value>"
+        + json.dumps(WEATHER["tags"])
+        + "</arg_value>\n</tool_call>\n<tool_call>write_file\n<arg_key>code</arg_key>\n"
+        "<arg_value>" + SECOND["code"] + "</arg_value>\n</tool_call>",
+    ),
+    "kimi": (
+        "<|tool_calls_section_begin|>",
+        "Let me look.<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>%s"
+        "<|tool_call_end|><|tool_call_begin|>functions.write_file:1<|tool_call_argument_begin|>%s<|tool_call_end|>"
+        "<|tool_calls_section_end|>" % (JSON_ARGS, json.dumps(SECOND)),
+    ),
+    "minimax": (
+        "<minimax:tool_call>",
+        'Let me look.\n<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">'
+        + WEATHER["city"]
+        + '</parameter>\n<parameter name="days">3</parameter>\n<parameter name="tags">'
+        + json.dumps(WEATHER["tags"])
+        + '</parameter>\n</invoke>\n<invoke name="write_file">\n<parameter name="code">'
+        + SECOND["code"]
+        + "\n</parameter>\n</invoke>\n</minimax:tool_call>",
+    ),
+    "harmony": (
+        "<|channel|>",
+        "<|channel|>analysis<|message|>Think first.<|end|><|start|>assistant<|channel|>final<|message|>Let me look."
+        "<|end|><|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json<|message|>%s<|call|>"
+        "<|start|>assistant to=functions.write_file<|channel|>commentary json<|message|>%s<|call|>"
+        % (JSON_ARGS, json.dumps(SECOND)),
+    ),
+}
+
+
+def parse(reply, profile, pieces, tools=TOOLS, prompt_end=""):
+    """Text, reasoning and [(id, name, arguments text)] of a reply fed in the given pieces."""
+    parser = ReplyParser(profile, tools, prompt_end)
+    events = [event for piece in pieces for event in parser.feed(piece)] + parser.finish()
+    text = "".join(e.text for e in events if isinstance(e, Text))
+    reasoning = "".join(e.text for e in events if isinstance(e, Reasoning))
+    calls = [[e.id, e.name, ""] for e in events if isinstance(e, ToolCallStart)]
+    for event in events:
+        if isinstance(event, ToolCallDelta):
+            calls[event.index][2] += event.arguments
+    return text, reasoning, calls
+
+
+def cuts(reply, seed):
+    """The reply whole, by single characters, and cut at random places."""
+    yield [reply]
+    yield list(reply)
+    for n in range(20):
+        places = sorted(random.Random(seed + n).sample(range(len(reply) + 1), 6))
+        yield [reply[a:b] for a, b in zip([0, *places], [*places, len(reply)], strict=True)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_calls_of_every_family_however_the_reply_is_cut(family):
+    mark, reply = FAMILIES[family]
+    profile = profile_for(mark)
+    assert profile.family == family.removesuffix("-v11")
+    for pieces in cuts(reply, 1):
+        text, reasoning, calls = parse(reply, profile, pieces)
+        assert [(name, json.loads(arguments)) for _, name, arguments in calls] == [
+            ("weather", WEATHER),
+            ("write_file", SECOND),
+        ]
+        assert text == ("" if family == "llama" else "Let me look.")
+        assert reasoning == ("Think first." if family == "harmony" else "")
+        assert len({id for id, _, _ in calls}) == 2
+
+
+def test_arguments_stream_inside_a_long_string():
+    parser = ReplyParser(profile_for("<tool_call>"), TOOLS)
+    parser.feed('<tool_call>{"name": "write_file", "arguments": {"code": "')
+    assert parser.feed("first line") == [ToolCallDelta(0, "first line")]
+    assert parser.feed(" and \\") == [ToolCallDelta(0, " and \\")]
+    assert parser.feed('" more"}}</tool_call>') == [ToolCallDelta(0, '" more"}')]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<tool_call>\nnot json\n</tool_call>",
+        '<tool_call>{"name": "weather"',
+        '<tool_call>{"name": "nobody_has_this", "arguments": {}}</tool_call> and on',
+        "<tool_call>",
+        "a < b <tool_cal",
+        '<tool_call>["name"]</tool_call>',
+    ],
+)
+def test_malformed_calls_come_back_as_text(reply):
+    for pieces in cuts(reply, 2) if len(reply) > 6 else [[reply]]:
+        text, _, calls = parse(reply, profile_for("<tool_call>"), pieces)
+        assert (text, calls) == (reply, [])
+
+
+def test_a_call_cut_by_the_budget_keeps_what_came():
+    _, _, calls = parse("", profile_for("<tool_call>"), ['<tool_call>{"name": "weather", "arguments": {"city": "Pa'])
+    assert calls[0][1:] == ["weather", '{"city": "Pa']
+
+
+def test_without_tools_a_call_is_text():
+    reply = FAMILIES["hermes"][1]
+    assert parse(reply, profile_for("<tool_call>"), list(reply), tools=[]) == (reply, "", [])
+
+
+def test_reasoning_tags_opened_in_the_reply_or_in_the_prompt():
+    profile = profile_for("{{ '<think>' }} </think> <tool_call>")
+    body = "\nI wonder </thin\n</think>\n\n Paris."
+    for prompt_end, reply in (("assistant\n<think>\n", body), ("assistant\n", "<think>" + body)):
+        for pieces in cuts(reply, 3):
+            text, reasoning, _ = parse(reply, profile, pieces, prompt_end=prompt_end)
+            assert (text, reasoning) == ("Paris.", "I wonder </thin\n")
+
+
+def test_a_reply_that_does_not_think_is_left_alone():
+    profile = profile_for("<think></think>")
+    for pieces in cuts("\n <b>No</b> tags <think> here ", 4):
+        text, reasoning, _ = parse("", profile, pieces)
+        assert (text, reasoning) == ("\n <b>No</b> tags <think> here ", "")
+
+
+def test_kimi_and_mistral_keep_their_own_ids():
+    assert [c[0] for c in parse("", profile_for(FAMILIES["kimi"][0]), [FAMILIES["kimi"][1]])[2]] == [
+        "functions.weather:0",
+        "functions.write_file:1",
+    ]
+    ids = [c[0] for c in parse("", profile_for("[TOOL_CALLS]"), [FAMILIES["mistral-v11"][1]])[2]]
+    assert ids[1] == "abc123xyz"
+    assert len(ids[0]) == 9
+    assert ids[0].isalnum()
