@@ -9,6 +9,7 @@
 
 namespace smoe {
 
+// A request counts once: a hit when the expert was whole in memory, else a miss (also while its read is under way).
 struct RingCounters {
   std::uint64_t hits, misses, bytes_read;
   double stall_ms;  // time that wait() spent waiting
@@ -17,28 +18,34 @@ struct RingCounters {
 class ExpertRing {
  public:
   struct Options {
-    int slots;    // at least 1
+    int slots;    // at least 1; no more are made than the vault has experts
     int workers;  // I/O threads, at least 1
   };
+  // The vault must outlive the ring.
   static Error create(const Vault& vault, const Options& options, std::unique_ptr<ExpertRing>* out);
-  virtual ~ExpertRing() = default;
+  virtual ~ExpertRing() = default;  // drops queued reads, waits for those under way
 
   // Asks for an expert: pins its slot if it is cached or begins to read it. False when every slot is pinned or being
-  // read: release something first. Each request that returned true is paired with one wait() and one release().
+  // read: release something first. Each request that returned true is paired with one release(), and with a wait()
+  // before the bytes are used.
   virtual bool request(int moe_index, int expert) = 0;
-  // Blocks until the requested expert is whole in memory. Null on a read error (see error()): the slot is dropped.
+  // Blocks until the requested expert is whole in memory. Null on a read error (see error()): release() then drops
+  // the slot, and the next request reads again.
   virtual const void* wait(int moe_index, int expert) = 0;
-  virtual bool ready(int moe_index, int expert) const = 0;  // requested and whole: wait() will not block
+  virtual bool ready(int moe_index, int expert) const = 0;  // requested and done: wait() will not block
   virtual void release(int moe_index, int expert) = 0;
 
   // A hint: read this if a slot is free or cold, without pinning it. Later requests overtake it.
   virtual void prefetch(int moe_index, int expert) = 0;
 
   virtual int slots() const = 0;
+  virtual std::uint64_t slot_bytes() const = 0;
+  // These may be called from any thread.
   virtual int used() const = 0;
   virtual RingCounters counters() const = 0;
-  virtual const std::uint32_t* uses(int moe_index) const = 0;  // requests by expert since the boot
-  virtual Error error() const = 0;
+  virtual std::uint32_t uses(int moe_index, int expert) const = 0;  // requests since the boot
+
+  virtual Error error() const = 0;  // of the last wait() that gave null
 };
 
 }  // namespace smoe

@@ -4,27 +4,24 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "error.h"
+#include "file_io.h"
 #include "kernels.h"
+#include "safetensors.h"
 
 namespace smoe {
 
-// Empty message: no error. Otherwise one line that names the file, the field and what is wrong.
-struct Error {
-  std::string message;
-  explicit operator bool() const { return !message.empty(); }
-};
-
-// The architecture, from the arch block (version 2), or from the scout's shapes and the sidecar that a version-1
-// vault needs (--config config.json): then every number that came from a guess is named in `assumed`.
+// The architecture, from the arch block (version 2), or from the checkpoint's config that a version-1 vault needs
+// (--config config.json, or the scout's metadata key "config") checked against the scout's shapes.
 struct Architecture {
   std::string model_type;
   bool renormalize_top_k, qk_norm, first_layer_dense;
   float rope_theta, rms_epsilon;
   int heads, kv_heads, head_dim, top_k, moe_ffn, dense_ffn, shared_ffn, layers, d_model, vocab;
-  int moe_layers, experts, bits;
-  std::string assumed;
+  int moe_layers, experts, bits;  // experts: of the layer that has most
+  int trained_context;            // positions the model was trained for; 0: unknown
+  std::string assumed;            // what no file says or files disagree on, in words; empty where nothing was guessed
 };
 
 // One expert's place in the file; offsets of gate, up, down (codes, scales) inside its record.
@@ -37,6 +34,7 @@ struct ExpertRecord {
 
 class Vault {
  public:
+  // scout_path may be empty for a version-2 vault: then nothing is checked against the scout's shapes.
   static Error open(const std::string& path, const std::string& scout_path, const std::string& config_path,
                     std::unique_ptr<Vault>* out);
   virtual ~Vault() = default;
@@ -44,33 +42,18 @@ class Vault {
   virtual const Architecture& architecture() const = 0;
   virtual const std::string& path() const = 0;
   virtual std::uint64_t file_bytes() const = 0;
+  virtual const File& file() const = 0;
 
   virtual bool is_moe_layer(int layer) const = 0;
-  virtual int moe_index(int layer) const = 0;  // 0 .. moe_layers - 1
+  virtual int moe_index(int layer) const = 0;   // 0 .. moe_layers - 1 in layer order; -1 for a dense layer
+  virtual int layer_of(int moe_index) const = 0;
+  virtual int experts(int moe_index) const = 0;  // numbered 0 .. experts - 1
   virtual const ExpertRecord& expert(int moe_index, int expert) const = 0;
+  virtual int total_experts() const = 0;
   virtual std::uint64_t largest_record() const = 0;  // padded bytes
-  // A record's bytes in memory as the matrices of the expert.
+  // A record's bytes in memory as the matrices of the expert. bytes: aligned to 2 at least.
   virtual void matrices(const ExpertRecord& record, const void* bytes, Matrix* gate, Matrix* up,
                         Matrix* down) const = 0;
-};
-
-// The scout's tensors by checkpoint name. load() reads the whole file into memory that the object owns (never
-// mapped: a file that shrinks must not kill the engine).
-struct Tensor {
-  std::string name;
-  Storage storage;  // f32, f16, bf16
-  std::vector<std::int64_t> shape;
-  const void* data;
-  std::uint64_t bytes;
-};
-
-class Safetensors {
- public:
-  static Error load(const std::string& path, std::unique_ptr<Safetensors>* out);
-  virtual ~Safetensors() = default;
-  virtual const Tensor* find(const std::string& name) const = 0;  // null when absent
-  virtual const std::string* metadata(const std::string& key) const = 0;
-  virtual std::uint64_t bytes() const = 0;
 };
 
 }  // namespace smoe
