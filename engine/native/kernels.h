@@ -28,7 +28,7 @@ struct Matrix {
 enum class Numerics : std::uint8_t { exact, fast };
 
 // Activations prepared for a product with matrices of one storage: float rows, and for fast numerics their codes.
-// The buffers belong to the caller (Kernels::prepared_bytes tells how much a row needs).
+// The buffers belong to the caller (Kernels::prepared_bytes tells how much a row needs; no alignment is required).
 struct Activations {
   int tokens, cols;
   const float* x;        // [tokens][stride]
@@ -36,10 +36,26 @@ struct Activations {
   const void* prepared;  // from Kernels::prepare; null for exact numerics
 };
 
+// The keys and values that one key/value head holds for `count` consecutive positions, in a ring of `capacity` slots.
+struct KeyValues {
+  const void* keys;                       // [capacity][key_stride], f32 or f16 by `half`
+  const void* values;                     // [capacity][value_stride]
+  bool half;
+  std::size_t key_stride, value_stride;   // elements from one slot to the next
+  int key_dim, value_dim;
+  int first, count, capacity;             // position i of 0..count is in slot (first + i) % capacity
+  std::int64_t first_position;            // the absolute position in slot `first`
+};
+
+// Floats that Kernels::attend needs as scratch.
+constexpr int attend_block = 64;
+constexpr std::size_t attend_scratch(int heads) { return std::size_t(heads) * (attend_block + 2); }
+
 struct Kernels {
   const char* name;  // scalar, avx2, avx512, neon
 
-  // Bytes that prepare() writes a token for a matrix of this storage and width; 0 where fast has no use for it.
+  // Bytes that prepare() writes a token for a matrix of this storage and width; 0 where fast has no use for it
+  // (matmul is exact then, whether or not something was prepared). The same bytes in every kernel set.
   std::size_t (*prepared_bytes)(Storage weights, int cols);
   void (*prepare)(Storage weights, const float* x, std::size_t stride, int tokens, int cols, void* out);
 
@@ -55,20 +71,25 @@ struct Kernels {
   // One row of any storage as float32.
   void (*dequantize_row)(const Matrix& w, int row, float* out);
 
-  // One query head over keys/values at `count` positions starting at ring slot `first` of `capacity` (wraps):
-  // scores q.k * scale, softmax, weighted sum of v. keys/values: [capacity][stride] f32 or f16 by `half`.
+  void (*to_half)(const float* x, int n, std::uint16_t* out);
+
+  // `heads` query heads that share one key/value head (grouped-query attention), all at the newest position of kv:
+  // scores q.k * scale, softmax, weighted sum of values. q: [heads][key_dim], out: [heads][value_dim], scratch:
+  // attend_scratch(heads) floats. Each head's bits are those of a call for it alone.
   // Positions are visited oldest first in blocks counted from the absolute position `first_position`, so that the
   // order of summation does not depend on where the ring happens to start.
-  void (*attend)(const float* q, const void* keys, const void* values, bool half, std::size_t stride, int head_dim,
-                 int first, int count, int capacity, std::int64_t first_position, float scale, float* scratch,
-                 float* out);
+  void (*attend)(const float* q, int heads, const KeyValues& kv, float scale, float* scratch, float* out);
 };
 
 // The best set that this machine runs, or the named one (for tests and --kernels); null if it cannot run here.
 const Kernels* select_kernels(const char* name = nullptr);
 
-// Chooses the names that this machine can run, worst first ("scalar", ...). Ends with a null.
+// The names of the sets that this machine can run, worst first ("scalar", ...). Ends with a null.
 const char* const* available_kernels();
+
+// Quantizes n values (groups of 64 from the first; the last may be short) to q8, q4 or q2 codes by each group's
+// largest magnitude. codes: the storage's bytes for n weights; scales: (n + 63) / 64 f16.
+void quantize_row(Storage storage, const float* x, int n, std::uint8_t* codes, std::uint16_t* scales);
 
 float half_to_float(std::uint16_t h);
 std::uint16_t float_to_half(float f);
