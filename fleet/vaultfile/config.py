@@ -1,0 +1,172 @@
+"""A checkpoint's config.json as an architecture: old and new spellings, class defaults, and what cannot be run.
+
+Defaults are those of the model classes in transformers 5.24, for fields that a config.json leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .layout import Architecture
+
+Config = Mapping[str, Any]
+_MISSING = object()
+
+
+class ConfigError(ValueError):
+    """One line that names the field of config.json and why it cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What a model_type's class fixes, and its defaults."""
+
+    qk_norm: bool
+    always_renormalize: bool = False
+    rms_epsilon: float = 1e-6
+    rope_theta: float = 10_000.0
+    moe_ffn_field: str = "moe_intermediate_size"
+    shared_ffn_field: str | None = None
+    biases: Mapping[str, bool] | None = None  # field -> class default; a true value is refused
+
+
+FAMILIES = {
+    "qwen3_moe": Family(qk_norm=True, biases={"attention_bias": False}),
+    "qwen2_moe": Family(qk_norm=False, shared_ffn_field="shared_expert_intermediate_size", biases={"qkv_bias": True}),
+    "mixtral": Family(
+        qk_norm=False,
+        always_renormalize=True,
+        rms_epsilon=1e-5,
+        rope_theta=1e6,
+        moe_ffn_field="intermediate_size",
+    ),
+}
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A config.json. Raises ConfigError."""
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be read as JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path} holds no JSON object")
+    return config
+
+
+def architecture(config: Config) -> Architecture:
+    """Raises ConfigError for anything that the arch block cannot say or the engine cannot run."""
+    model_type = config.get("model_type")
+    if "text_config" in config and "hidden_size" not in config:
+        raise ConfigError("text_config: multimodal checkpoints are not supported, use the text-only one")
+    if model_type not in FAMILIES:
+        raise ConfigError(f"model_type {model_type!r} is not supported; supported are {', '.join(FAMILIES)}")
+    family = FAMILIES[model_type]
+    _refuse_unsupported(config, family)
+    heads = _size(config, "num_attention_heads")
+    dense = _first_layer_dense(config)
+    return Architecture(
+        renormalize_top_k=family.always_renormalize or bool(config.get("norm_topk_prob", False)),
+        qk_norm=family.qk_norm,
+        first_layer_dense=dense,
+        rope_theta=rope_theta(config, family),
+        heads=heads,
+        kv_heads=_size(config, "num_key_value_heads", heads),
+        head_dim=_size(config, "head_dim", _size(config, "hidden_size") // heads),
+        top_k=_size(config, "num_experts_per_tok"),
+        moe_ffn=_size(config, family.moe_ffn_field),
+        dense_ffn=_size(config, "intermediate_size", 0),
+        shared_ffn=_size(config, family.shared_ffn_field) if family.shared_ffn_field else 0,
+        layers=_size(config, "num_hidden_layers"),
+        rms_epsilon=_number(config, "rms_norm_eps", family.rms_epsilon),
+        model_type=model_type,
+    )
+
+
+def expert_count(config: Config) -> int:
+    """`num_local_experts` in what transformers 5 writes, `num_experts` before."""
+    return _size(config, "num_local_experts" if "num_local_experts" in config else "num_experts")
+
+
+def rope_theta(config: Config, family: Family) -> float:
+    """`rope_parameters.rope_theta` in what transformers 5 writes, `rope_theta` before."""
+    parameters = config.get("rope_parameters") or {}
+    source = parameters if "rope_theta" in parameters else config
+    return _number(source, "rope_theta", family.rope_theta)
+
+
+def trained_context(config: Config) -> int | None:
+    value = config.get("max_position_embeddings")
+    return value if type(value) is int and value > 0 else None
+
+
+def token_ids(value: Any) -> set[int]:
+    """Ids of a field that holds one id, a list of them, or nothing."""
+    values = value if isinstance(value, list) else [value]
+    return {i for i in values if type(i) is int and i >= 0}
+
+
+def _size(config: Config, name: str, default: Any = _MISSING) -> int:
+    value = config.get(name)
+    if value is None and default is not _MISSING:
+        return default
+    if type(value) is not int or not 0 < value < 1 << 31:
+        raise ConfigError(f"{name} is {value!r}, not a positive whole number")
+    return value
+
+
+def _number(config: Config, name: str, default: float) -> float:
+    value = config.get(name)
+    if value is None:
+        return default
+    if type(value) not in (int, float) or not value > 0:
+        raise ConfigError(f"{name} is {value!r}, not a positive number")
+    return float(value)
+
+
+def _first_layer_dense(config: Config) -> bool:
+    dense = config.get("mlp_only_layers") or []
+    if config.get("decoder_sparse_step", 1) != 1:
+        raise ConfigError(f"decoder_sparse_step is {config['decoder_sparse_step']}: only layer 0 may be dense")
+    if dense not in ([], [0]):
+        raise ConfigError(f"mlp_only_layers is {dense}: only layer 0 may be dense")
+    return dense == [0]
+
+
+def _refuse_unsupported(config: Config, family: Family) -> None:
+    for name, default in (family.biases or {}).items():
+        if config.get(name, default):
+            raise ConfigError(f"{name} is true: attention biases are not supported")
+    if config.get("hidden_act", "silu") not in ("silu", "swish"):
+        raise ConfigError(f"hidden_act is {config['hidden_act']!r}: only silu is supported")
+    if config.get("quantization_config"):
+        raise ConfigError("quantization_config: take the unquantized checkpoint (bf16, f16 or f32)")
+    _refuse_rope_scaling(config)
+    _refuse_sliding_window(config)
+
+
+def _refuse_rope_scaling(config: Config) -> None:
+    for name in ("rope_scaling", "rope_parameters"):
+        parameters = config.get(name) or {}
+        if not isinstance(parameters, dict):
+            raise ConfigError(f"{name} is not an object")
+        kind = parameters.get("rope_type", parameters.get("type", "default"))
+        if kind != "default":
+            raise ConfigError(f"{name}.rope_type is {kind!r}: only default is supported")
+    rope = config.get("rope_parameters") or {}
+    partial = rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
+    if partial not in (None, 1, 1.0):
+        raise ConfigError(f"partial_rotary_factor is {partial}: only 1 is supported")
+
+
+def _refuse_sliding_window(config: Config) -> None:
+    kinds = set(config.get("layer_types") or []) - {"full_attention"}
+    if kinds:
+        raise ConfigError(f"layer_types holds {', '.join(map(str, sorted(kinds)))}: only full_attention is supported")
+    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+    if window and window < (trained_context(config) or window + 1):
+        raise ConfigError(f"sliding_window is {window}: only full attention is supported")

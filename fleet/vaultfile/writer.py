@@ -1,0 +1,176 @@
+"""Writes a vault pair, one expert in memory at a time, under temporary names until both files are whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from . import layout
+from .layout import Architecture, Header
+from .quantize import quantize
+
+Expert = tuple[np.ndarray, np.ndarray, np.ndarray]  # gate [ffn, d], up [ffn, d], down [d, ffn], float32
+SCOUT_SUFFIX = ".scout.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class VaultPlan:
+    """Everything about a `.smoe` but the weights; sizes and offsets follow. All experts have one shape."""
+
+    architecture: Architecture
+    bits: int
+    d_model: int
+    vocab_size: int
+    moe_layers: tuple[int, ...]  # absolute layer numbers, ascending
+    experts: int
+    version: int = 2
+
+    @property
+    def total_experts(self) -> int:
+        return len(self.moe_layers) * self.experts
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        return layout.expert_shapes(self.d_model, self.architecture.moe_ffn)
+
+    @property
+    def raw_size(self) -> int:
+        sizes = (rows * cols for rows, cols in self.shapes)
+        return sum(layout.packed_bytes(n, self.bits) + 2 * layout.group_count(n) for n in sizes)
+
+    @property
+    def padded_size(self) -> int:
+        return layout.align(self.raw_size, layout.PAGE)
+
+    @property
+    def table_end(self) -> int:
+        return layout.HEADER.size + self.total_experts * layout.TABLE_BYTES_PER_EXPERT
+
+    @property
+    def arch_offset(self) -> int:
+        return layout.align(self.table_end, 64)
+
+    @property
+    def data_offset(self) -> int:
+        # Room for the arch block in version 1 too, so that it can be upgraded in place.
+        return layout.align(self.arch_offset + layout.ARCH.size, layout.PAGE)
+
+    @property
+    def file_size(self) -> int:
+        return self.data_offset + self.total_experts * self.padded_size
+
+    def header(self) -> Header:
+        return Header(
+            version=self.version,
+            moe_layers=len(self.moe_layers),
+            experts_per_layer=self.experts,
+            total_experts=self.total_experts,
+            table_offset=layout.HEADER.size,
+            data_offset=self.data_offset,
+            group_size=layout.GROUP,
+            bits=self.bits,
+            d_model=self.d_model,
+            vocab_size=self.vocab_size,
+            ffn_dim=self.architecture.moe_ffn,
+            arch_offset=self.arch_offset if self.version > 1 else 0,
+        )
+
+    def table(self) -> np.ndarray:
+        table = np.zeros(self.total_experts, layout.ENTRY)
+        table["layer"] = np.repeat(np.array(self.moe_layers, np.uint32), self.experts)
+        table["expert"] = np.tile(np.arange(self.experts, dtype=np.uint32), len(self.moe_layers))
+        table["offset"] = self.data_offset + np.arange(self.total_experts, dtype=np.uint64) * self.padded_size
+        table["raw_size"] = self.raw_size
+        table["padded_size"] = self.padded_size
+        table["group_size"] = layout.GROUP
+        table["groups"] = sum(layout.group_count(rows * cols) for rows, cols in self.shapes)
+        return table
+
+    def descriptors(self) -> np.ndarray:
+        """One expert's three; all experts share them."""
+        descriptors = np.zeros(len(layout.TENSORS), layout.DESCRIPTOR)
+        offset = 0
+        for index, (rows, cols) in enumerate(self.shapes):
+            packed, scales = layout.packed_bytes(rows * cols, self.bits), 2 * layout.group_count(rows * cols)
+            descriptors[index] = (index, 2, b"", rows, cols, offset, packed, offset + packed, scales)
+            offset += packed + scales
+        return descriptors
+
+    def prologue(self) -> bytes:
+        """The file's bytes before the first record."""
+        tables = (
+            self.header().pack() + self.table().tobytes() + np.tile(self.descriptors(), self.total_experts).tobytes()
+        )
+        if self.version > 1:
+            tables = tables.ljust(self.arch_offset, b"\0") + self.architecture.pack()
+        return tables.ljust(self.data_offset, b"\0")
+
+
+def encode_expert(expert: Expert, bits: int) -> bytes:
+    """An expert's record without its padding."""
+    return b"".join(part.tobytes() for tensor in expert for part in quantize(tensor, bits))
+
+
+def write_vault(file: BinaryIO, plan: VaultPlan, experts: Iterable[Expert]) -> None:
+    """Writes `experts` in the table's order: layer, then expert. ValueError for a wrong shape or number."""
+    file.write(plan.prologue())
+    written = 0
+    for written, expert in enumerate(experts, 1):
+        if tuple(tensor.shape for tensor in expert) != plan.shapes:
+            raise ValueError(f"expert {written - 1} has shapes {[t.shape for t in expert]}, not {plan.shapes}")
+        file.write(encode_expert(expert, plan.bits).ljust(plan.padded_size, b"\0"))
+    if written != plan.total_experts:
+        raise ValueError(f"{written} experts were given, {plan.total_experts} were planned")
+
+
+def scout_path_of(smoe: Path) -> Path:
+    return smoe.with_name(smoe.name.removesuffix(".smoe") + SCOUT_SUFFIX)
+
+
+def partial_path(path: Path) -> Path:
+    return path.with_name(f".{path.name}.partial")
+
+
+def sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _partial(path: Path) -> Iterator[BinaryIO]:
+    """A new file beside `path`, on disk when the block ends, gone when it fails."""
+    temporary = partial_path(path)
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def write_pair(smoe: Path, write_smoe: Callable[[BinaryIO], None], write_scout: Callable[[BinaryIO], None]) -> None:
+    """Both files, or neither: the vault takes its name last, for a `.smoe` is what makes a pair be listed."""
+    scout = scout_path_of(smoe)
+    with _partial(scout) as scout_file, _partial(smoe) as smoe_file:
+        write_scout(scout_file)
+        write_smoe(smoe_file)
+    try:
+        smoe.unlink(missing_ok=True)  # an old vault must never be seen beside the new scout
+        partial_path(scout).replace(scout)
+        partial_path(smoe).replace(smoe)
+    finally:
+        partial_path(scout).unlink(missing_ok=True)
+        partial_path(smoe).unlink(missing_ok=True)
+    sync_directory(smoe.parent)
