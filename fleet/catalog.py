@@ -1,10 +1,26 @@
-"""name -> ModelCard: the one door through which api/ and engine/ look at the fleet."""
+"""name -> ModelCard: the one door through which api/ and engine/ look at the fleet.
+
+The blocking functions look at the disk at most once a second; from the event loop call their `a...` twins.
+Which vault is active is the worker's to say.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.db.models import F
+
+from . import discovery
+from .models import Vault
+from .sightings import vault_name
+
+LOOK_EVERY = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +30,7 @@ class ModelCard:
     id: str
     vault_path: Path
     scout_path: Path
-    tokenizer: str  # a directory, or the --tokenizer fallback's name
+    tokenizer: str  # a directory, or the --tokenizer fallback's name; empty: none, it cannot chat
     tokenizer_is_fallback: bool
     quant: str  # Q2, Q4, Q8
     bits: int
@@ -33,3 +49,90 @@ class ModelCard:
     description: str = ""
     lineage: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
+    tokenizer_note: str = ""  # why the tokenizer is missing or does not fit, for whoever asks; empty: all is well
+
+
+_lock = threading.Lock()
+_looked_at = float("-inf")  # time.monotonic() of the last look's end
+
+
+def find(name: str) -> ModelCard | None:
+    """The servable vault of this name, if its files are there at this moment."""
+    _look()
+    row = Vault.objects.filter(name=name, state=Vault.State.SERVABLE).first()
+    return _present(row)
+
+
+def servable() -> list[ModelCard]:
+    """Every servable vault: `--vault`'s first, then by last use, then by name. The first is the one to boot."""
+    _look()
+    first = vault_name(settings.SMOE.vault) if settings.SMOE.vault else None
+    rows = Vault.objects.filter(state=Vault.State.SERVABLE).order_by(F("last_used").desc(nulls_last=True), "name")
+    cards = [card for card in map(_present, rows) if card is not None]
+    return sorted(cards, key=lambda card: card.id != first)
+
+
+def unavailable(name: str) -> str | None:
+    """Why a known vault cannot be served, in a sentence for the client; None for an unknown or a servable one."""
+    _look()
+    row = Vault.objects.filter(name=name).first()
+    if row is None or _present(row) is not None:
+        return None
+    reason = row.reason or "Its files were there and are gone."
+    return f"The vault {name} cannot be served ({row.get_state_display()}): {reason}"
+
+
+def rescan() -> discovery.Scan:
+    """A look at the disk now, whatever the last one's age."""
+    with _lock:
+        return _scan()
+
+
+def _look() -> None:
+    if _is_due():
+        with _lock:
+            if _is_due():
+                _scan()
+
+
+def _is_due() -> bool:
+    return time.monotonic() - _looked_at >= LOOK_EVERY
+
+
+def _scan() -> discovery.Scan:
+    global _looked_at
+    result = discovery.scan()
+    _looked_at = time.monotonic()
+    return result
+
+
+def _present(row: Vault | None) -> ModelCard | None:
+    """The row's card, unless a file has gone since the last look."""
+    if row is None or row.state != Vault.State.SERVABLE:
+        return None
+    card = card_of(row)
+    return card if card.vault_path.is_file() and card.scout_path.is_file() else None
+
+
+def card_of(row: Vault) -> ModelCard:
+    return ModelCard(
+        id=row.name,
+        vault_path=Path(row.vault_path),
+        scout_path=Path(row.scout_path),
+        tokenizer=row.tokenizer,
+        tokenizer_is_fallback=row.tokenizer_source == Vault.TokenizerSource.FALLBACK,
+        eos_ids=tuple(row.eos_ids),
+        **{name: getattr(row, name) for name in _SAME_NAME},
+    )
+
+
+_SAME_NAME = (
+    *("quant", "bits", "format_version", "model_type", "moe_layers", "hidden_layers", "experts_per_layer"),
+    *("top_k", "d_model", "vocab_size", "trained_context", "vault_bytes", "scout_bytes"),
+    *("description", "lineage", "metadata", "tokenizer_note"),
+)
+
+afind = database_sync_to_async(find, thread_sensitive=False)
+aservable = database_sync_to_async(servable, thread_sensitive=False)
+aunavailable = database_sync_to_async(unavailable, thread_sensitive=False)
+arescan = database_sync_to_async(rescan, thread_sensitive=False)

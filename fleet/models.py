@@ -1,0 +1,148 @@
+"""What the operator keeps: vaults seen, what happened, and one row a generation. Knows no file format, no process."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class Vault(models.Model):
+    """One `<name>.smoe` as it was last seen. `catalog` turns the servable ones into cards."""
+
+    class State(models.TextChoices):
+        SERVABLE = "servable", _("servable")
+        INCOMPLETE = "incomplete", _("incomplete")
+        INVALID = "invalid", _("invalid")
+        MISSING = "missing", _("missing")
+
+    class TokenizerSource(models.TextChoices):
+        OWN = "own", _("its own")
+        FALLBACK = "fallback", _("fallback")
+        NONE = "none", _("none")
+
+    class TokenizerFit(models.TextChoices):
+        FITS = "fits", _("fits")
+        MISFIT = "misfit", _("does not fit")
+        UNKNOWN = "unknown", _("unknown")
+
+    name = models.CharField(_("id"), max_length=255, unique=True)
+    state = models.CharField(max_length=16, choices=State, db_index=True)
+    reason = models.TextField(blank=True, help_text=_("Why it cannot be served, and what to do."))
+
+    vault_path = models.TextField(_("vault file"))
+    scout_path = models.TextField(_("scout file"))
+    vault_bytes = models.BigIntegerField(_("vault size"), default=0)
+    scout_bytes = models.BigIntegerField(_("scout size"), default=0)
+    modified = models.DateTimeField(null=True, help_text=_("When the newer of the two files last changed."))
+    signature = models.TextField(editable=False, blank=True, help_text="The files' stat figures; empty: read again.")
+    fingerprint = models.CharField(max_length=64, blank=True, help_text=_("SHA-256 over sizes and sampled blocks."))
+
+    format_version = models.PositiveSmallIntegerField(null=True)
+    quant = models.CharField(max_length=8, blank=True)
+    bits = models.PositiveSmallIntegerField(null=True)
+    model_type = models.CharField(max_length=64, blank=True)
+    moe_layers = models.BigIntegerField(_("MoE layers"), null=True)
+    hidden_layers = models.BigIntegerField(_("layers"), null=True)
+    experts_per_layer = models.BigIntegerField(null=True)
+    top_k = models.BigIntegerField(_("experts a token"), null=True)
+    heads = models.BigIntegerField(null=True)
+    kv_heads = models.BigIntegerField(_("key/value heads"), null=True)
+    head_dim = models.BigIntegerField(null=True)
+    d_model = models.BigIntegerField(_("width"), null=True)
+    ffn_dim = models.BigIntegerField(_("expert width"), null=True)
+    record_bytes = models.BigIntegerField(_("expert record"), null=True)
+    vocab_size = models.BigIntegerField(_("vocabulary"), null=True)
+    trained_context = models.BigIntegerField(null=True)
+    eos_ids = models.JSONField(_("end-of-sequence ids"), default=list, blank=True)
+    metadata = models.JSONField(default=dict, blank=True)
+    assumed = models.TextField(blank=True, help_text=_("What a version-1 vault does not say itself."))
+
+    tokenizer = models.TextField(blank=True)
+    tokenizer_source = models.CharField(max_length=8, choices=TokenizerSource, default=TokenizerSource.NONE)
+    tokenizer_fit = models.CharField(max_length=8, choices=TokenizerFit, default=TokenizerFit.UNKNOWN)
+    tokenizer_note = models.TextField(blank=True)
+
+    lineage = models.TextField(blank=True)
+    description = models.TextField(blank=True)
+    first_seen = models.DateTimeField(auto_now_add=True)
+    last_seen = models.DateTimeField()
+    last_used = models.DateTimeField(null=True, blank=True)
+    tokens_per_second = models.FloatField(null=True, blank=True, help_text=_("Decoding, as last measured."))
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def total_bytes(self) -> int:
+        return self.vault_bytes + self.scout_bytes
+
+
+class Event(models.Model):
+    """Something that an operator would ask about afterwards."""
+
+    class Kind(models.TextChoices):
+        FOUND = "found", _("vault found")
+        CHANGED = "changed", _("vault changed")
+        MISSING = "missing", _("vault missing")
+        RESCAN = "rescan", _("rescan")
+        BOOT = "boot", _("engine booted")
+        SWITCH = "switch", _("engine switched")
+        UNLOAD = "unload", _("engine unloaded")
+        CRASH = "crash", _("engine crashed")
+        RESPAWN = "respawn", _("engine respawned")
+        VERIFY = "verify", _("vault verified")
+        KEY = "key", _("key changed")
+        SERVER = "server", _("server")
+
+    time = models.DateTimeField(db_index=True)
+    kind = models.CharField(max_length=16, choices=Kind, db_index=True)
+    vault = models.CharField(max_length=255, blank=True, db_index=True)
+    message = models.TextField()
+    details = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        ordering = ["-time", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()}: {self.message}"
+
+
+class Generation(models.Model):
+    """The request log: one row a generation, no text of prompt or reply."""
+
+    time = models.DateTimeField(db_index=True, help_text=_("When it ended."))
+    request_id = models.CharField(max_length=64, blank=True, db_index=True)
+    client = models.CharField(max_length=128, blank=True, help_text=_("Key or address."))
+    client_name = models.CharField(max_length=200, blank=True, help_text=_("As its User-Agent says."))
+    protocol = models.CharField(max_length=16, blank=True, db_index=True)
+    endpoint = models.CharField(max_length=64, blank=True)
+    vault = models.CharField(max_length=255, blank=True, db_index=True)
+    prompt_tokens = models.PositiveIntegerField(default=0)
+    cached_tokens = models.PositiveIntegerField(default=0)
+    generated_tokens = models.PositiveIntegerField(default=0)
+    queue_ms = models.FloatField(default=0)
+    boot_ms = models.FloatField(default=0)
+    prefill_ms = models.FloatField(default=0)
+    decode_ms = models.FloatField(default=0)
+    stall_ms = models.FloatField(null=True)
+    expert_hits = models.BigIntegerField(null=True)
+    expert_misses = models.BigIntegerField(null=True)
+    bytes_read = models.BigIntegerField(null=True)
+    finish_reason = models.CharField(max_length=16, blank=True, db_index=True)
+    error = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-time", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.request_id or self.pk} on {self.vault or 'no vault'}"
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Decoding speed; the first token comes from the prefill."""
+        if self.decode_ms <= 0 or self.generated_tokens < 2:
+            return None
+        return (self.generated_tokens - 1) * 1000 / self.decode_ms
