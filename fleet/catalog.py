@@ -6,6 +6,7 @@ Which vault is active is the worker's to say.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import dataclass, field
@@ -88,6 +89,12 @@ def rescan() -> discovery.Scan:
         return _scan()
 
 
+def forget_look() -> None:
+    """The next question looks at the disk, whatever the last look's age."""
+    global _looked_at
+    _looked_at = float("-inf")
+
+
 def _look() -> None:
     if _is_due():
         with _lock:
@@ -111,7 +118,7 @@ def _present(row: Vault | None) -> ModelCard | None:
     if row is None or row.state != Vault.State.SERVABLE:
         return None
     card = card_of(row)
-    return card if card.vault_path.is_file() and card.scout_path.is_file() else None
+    return card if os.path.isfile(card.vault_path) and os.path.isfile(card.scout_path) else None
 
 
 def card_of(row: Vault) -> ModelCard:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,14 +26,13 @@ class Tokenizer:
     signature: str  # changes with the directory's files
 
     def directory(self) -> Path | None:
-        directory = Path(self.path)
-        return directory if self.path and directory.is_dir() else None
+        return Path(self.path) if self.path and os.path.isdir(self.path) else None
 
 
 def locate(name: str, checkpoints_dir: Path, fallback: str) -> Tokenizer:
     """`checkpoints/<name>/` where it exists, else the fallback, else none."""
     own = checkpoints_dir / name
-    if own.is_dir():
+    if os.path.isdir(own):
         return Tokenizer(str(own), Vault.TokenizerSource.OWN, f"own:{_signature(own)}")
     if fallback:
         return Tokenizer(fallback, Vault.TokenizerSource.FALLBACK, f"{fallback}:{_signature(Path(fallback))}")

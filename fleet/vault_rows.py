@@ -122,7 +122,7 @@ def _without_folders(message: str, row: Vault) -> str:
 def _consider_growth(row: Vault, sighting: Sighting, known: Vault | None) -> None:
     """A copy that ends shows its full length; one into reserved space only moves the file's time: that one waits."""
     young = time.time_ns() - sighting.modified_ns < SETTLE_SECONDS * 1_000_000_000
-    if not young or known is None or known.modified is None:
+    if not young or known is None or known.state not in (Vault.State.SERVABLE, Vault.State.INCOMPLETE):
         return
     grew = (row.vault_bytes, row.scout_bytes) != (known.vault_bytes, known.scout_bytes)
     if row.state == Vault.State.INCOMPLETE and grew:
