@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -146,31 +147,38 @@ def sync_directory(directory: Path) -> None:
 
 
 @contextmanager
+def _locked(path: Path) -> Iterator[BinaryIO]:
+    """The file at `path`, emptied. Raises BlockingIOError when another process is writing it."""
+    with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.truncate()
+        yield file
+
+
+@contextmanager
 def _partial(path: Path) -> Iterator[BinaryIO]:
-    """A new file beside `path`, on disk when the block ends, gone when it fails."""
-    temporary = partial_path(path)
-    try:
-        with open(temporary, "wb") as file:
+    """A new file beside `path`; gone at the end of the block unless it was renamed in it."""
+    with _locked(partial_path(path)) as file:
+        try:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
+        finally:
+            with suppress(OSError):
+                partial_path(path).unlink(missing_ok=True)
 
 
 def write_pair(smoe: Path, write_smoe: Callable[[BinaryIO], None], write_scout: Callable[[BinaryIO], None]) -> None:
-    """Both files, or neither: the vault takes its name last, for a `.smoe` is what makes a pair be listed."""
+    """Both files, or neither: the vault takes its name last, for a `.smoe` is what makes a pair be listed.
+
+    Raises OSError; BlockingIOError when another process is writing this pair.
+    """
     scout = scout_path_of(smoe)
     with _partial(scout) as scout_file, _partial(smoe) as smoe_file:
         write_scout(scout_file)
         write_smoe(smoe_file)
-    try:
+        for file in (scout_file, smoe_file):
+            file.flush()
+            os.fsync(file.fileno())
         smoe.unlink(missing_ok=True)  # an old vault must never be seen beside the new scout
         partial_path(scout).replace(scout)
         partial_path(smoe).replace(smoe)
-    finally:
-        partial_path(scout).unlink(missing_ok=True)
-        partial_path(smoe).unlink(missing_ok=True)
     sync_directory(smoe.parent)
