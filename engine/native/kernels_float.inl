@@ -1,0 +1,267 @@
+// Float kernels, written once over a vector type. A kernel set includes this inside its anonymous namespace after
+// defining, for its instruction set: `Vec` and `width` (lanes, dividing 64), load_f32/f16/bf16, store_f32/f16,
+// broadcast, add, multiply, maximum, fma(a, b, c) = a * b + c, sum and largest (over lanes, in a fixed tree),
+// exponential, scale_of (an f16 scale) and decode<storage>(group, j): weights j .. j + width of a group's codes, minus
+// the middle code.
+//
+// Every function sums in an order that depends on lengths alone, never on how many rows, tokens or heads come along.
+
+// The first n lanes, the rest zero.
+template <Vec (*load)(const float*)>
+Vec load_first(const float* x, int n) {
+  float lanes[width] = {};
+  for (int i = 0; i < n; i++) lanes[i] = x[i];
+  return load(lanes);
+}
+
+template <Vec (*load)(const std::uint16_t*)>
+Vec load_first(const std::uint16_t* x, int n) {
+  std::uint16_t lanes[width] = {};
+  for (int i = 0; i < n; i++) lanes[i] = x[i];
+  return load(lanes);
+}
+
+void store_first(float* x, Vec v, int n) {
+  float lanes[width];
+  store_f32(lanes, v);
+  for (int i = 0; i < n; i++) x[i] = lanes[i];
+}
+
+// Calls full(i) for each whole vector of 0..n and last(i, rest) for what remains.
+template <class Full, class Last>
+void for_vectors(int n, Full full, Last last) {
+  int i = 0;
+  for (; i + width <= n; i += width) full(i);
+  if (i < n) last(i, n - i);
+}
+
+float dot(const float* a, const float* b, int n) {
+  Vec total = broadcast(0.0f);
+  for_vectors(
+      n, [&](int i) { total = fma(load_f32(a + i), load_f32(b + i), total); },
+      [&](int i, int rest) {
+        total = fma(load_first<load_f32>(a + i, rest), load_first<load_f32>(b + i, rest), total);
+      });
+  return sum(total);
+}
+
+void rms_norm(const float* x, const float* weight, float epsilon, int n, float* y) {
+  const float scale = 1.0f / __builtin_sqrtf(dot(x, x, n) / float(n) + epsilon);
+  for_vectors(
+      n,
+      [&](int i) { store_f32(y + i, multiply(multiply(load_f32(x + i), broadcast(scale)), load_f32(weight + i))); },
+      [&](int i, int rest) {
+        for (int j = i; j < i + rest; j++) y[j] = x[j] * scale * weight[j];
+      });
+}
+
+void add_scaled(const float* x, float scale, int n, float* y) {
+  const Vec factor = broadcast(scale);
+  for_vectors(
+      n, [&](int i) { store_f32(y + i, fma(load_f32(x + i), factor, load_f32(y + i))); },
+      [&](int i, int rest) {
+        store_first(y + i, fma(load_first<load_f32>(x + i, rest), factor, load_first<load_f32>(y + i, rest)), rest);
+      });
+}
+
+Vec silu(Vec x) {
+  return divide(x, add(broadcast(1.0f), exponential(multiply(x, broadcast(-1.0f)))));
+}
+
+void silu_multiply(const float* gate, const float* up, int n, float* y) {
+  for_vectors(
+      n, [&](int i) { store_f32(y + i, multiply(silu(load_f32(gate + i)), load_f32(up + i))); },
+      [&](int i, int rest) {
+        const Vec product = multiply(silu(load_first<load_f32>(gate + i, rest)), load_first<load_f32>(up + i, rest));
+        store_first(y + i, product, rest);
+      });
+}
+
+float largest_of(const float* x, int n) {
+  Vec found = broadcast(-__builtin_inff());
+  int i = 0;
+  for (; i + width <= n; i += width) found = maximum(found, load_f32(x + i));
+  float result = largest(found);
+  for (; i < n; i++) result = x[i] > result ? x[i] : result;
+  return result;
+}
+
+// x = exp(x - shift); the sum of what was written.
+float exponentials(float* x, float shift, int n) {
+  const Vec minus_shift = broadcast(-shift);
+  Vec total = broadcast(0.0f);
+  for_vectors(
+      n,
+      [&](int i) {
+        const Vec e = exponential(add(load_f32(x + i), minus_shift));
+        store_f32(x + i, e);
+        total = add(total, e);
+      },
+      [&](int i, int rest) {
+        store_first(x + i, exponential(add(load_first<load_f32>(x + i, rest), minus_shift)), rest);
+        total = add(total, load_first<load_f32>(x + i, rest));
+      });
+  return sum(total);
+}
+
+void scale_by(float* x, float factor, int n) {
+  for (int i = 0; i < n; i++) x[i] *= factor;
+}
+
+void softmax(float* x, int n) {
+  if (n <= 0) return;
+  const float total = exponentials(x, largest_of(x, n), n);
+  scale_by(x, 1.0f / total, n);
+}
+
+void to_half(const float* x, int n, std::uint16_t* out) {
+  for_vectors(
+      n, [&](int i) { store_f16(out + i, load_f32(x + i)); },
+      [&](int i, int rest) {
+        std::uint16_t lanes[width];
+        store_f16(lanes, load_first<load_f32>(x + i, rest));
+        for (int j = 0; j < rest; j++) out[i + j] = lanes[j];
+      });
+}
+
+// ---- products with exact numerics ----
+
+// y[t * ldy] for T tokens of one row of plain elements. Two sums a token, over even and odd vectors.
+template <class Element, Vec (*load)(const Element*), int T>
+void plain_row(const Element* row, int cols, const float* x, std::size_t stride, float* y, std::size_t ldy) {
+  Vec even[T], odd[T];
+  for (int t = 0; t < T; t++) even[t] = odd[t] = broadcast(0.0f);
+  int k = 0;
+  for (; k + 2 * width <= cols; k += 2 * width) {
+    const Vec first = load(row + k), second = load(row + k + width);
+    for (int t = 0; t < T; t++) {
+      even[t] = fma(first, load_f32(x + t * stride + k), even[t]);
+      odd[t] = fma(second, load_f32(x + t * stride + k + width), odd[t]);
+    }
+  }
+  for (; k < cols; k += width) {
+    const int rest = cols - k < width ? cols - k : width;
+    const Vec w = load_first<load>(row + k, rest);
+    for (int t = 0; t < T; t++) even[t] = fma(w, load_first<load_f32>(x + t * stride + k, rest), even[t]);
+  }
+  for (int t = 0; t < T; t++) y[t * ldy] = sum(add(even[t], odd[t]));
+}
+
+constexpr float exact_divisor(Storage s) { return s == Storage::q8 ? 127.0f : s == Storage::q4 ? 7.5f : 1.5f; }
+
+// The same for a row that is whole groups of codes: each group's sum is scaled as it is complete.
+template <Storage S, int T>
+void group_row(const std::uint8_t* codes, const std::uint16_t* scales, int groups, const float* x, std::size_t stride,
+               float* y, std::size_t ldy) {
+  Vec total[T];
+  for (int t = 0; t < T; t++) total[t] = broadcast(0.0f);
+  for (int g = 0; g < groups; g++) {
+    Vec group[T];
+    for (int t = 0; t < T; t++) group[t] = broadcast(0.0f);
+    for (int j = 0; j < group_size; j += width) {
+      const Vec w = decode<S>(codes + g * group_bytes(S), j);
+      for (int t = 0; t < T; t++) group[t] = fma(w, load_f32(x + t * stride + g * group_size + j), group[t]);
+    }
+    const Vec scale = broadcast(scale_of(scales[g]) / exact_divisor(S));
+    for (int t = 0; t < T; t++) total[t] = fma(group[t], scale, total[t]);
+  }
+  for (int t = 0; t < T; t++) y[t * ldy] = sum(total[t]);
+}
+
+// One weight of a matrix whose groups and bytes need not begin with its rows.
+template <Storage S>
+float weight_at(const Matrix& w, std::size_t index) {
+  constexpr int bits = 8 / planes(S);
+  const std::uint8_t byte = static_cast<const std::uint8_t*>(w.data)[index / planes(S)];
+  const int code = byte >> (index % planes(S) * bits) & ((1 << bits) - 1);
+  const float middle = S == Storage::q8 ? 128.0f : exact_divisor(S);
+  return (float(code) - middle) * (scale_of(w.scales[index / group_size]) / exact_divisor(S));
+}
+
+template <Storage S>
+void straddling_row(const Matrix& w, int row, const Activations& x, float* y, std::size_t ldy) {
+  for (int t = 0; t < x.tokens; t++) y[t * ldy] = 0.0f;
+  for (int k = 0; k < w.cols; k += group_size) {
+    const int n = w.cols - k < group_size ? w.cols - k : group_size;
+    float weights[group_size];
+    for (int i = 0; i < n; i++) weights[i] = weight_at<S>(w, std::size_t(row) * w.cols + k + i);
+    for (int t = 0; t < x.tokens; t++) y[t * ldy] += dot(weights, x.x + t * x.stride + k, n);
+  }
+}
+
+// Calls part(tile size as a constant, first token) for tiles of 8, 4, 2 and 1 tokens that make up `tokens`.
+template <int T>
+struct Tile {
+  static constexpr int size = T;
+};
+
+template <class Part>
+void for_token_tiles(int tokens, Part part) {
+  int t = 0;
+  if constexpr (token_tile >= 8)
+    for (; t + 8 <= tokens; t += 8) part(Tile<8>{}, t);
+  for (; t + 4 <= tokens; t += 4) part(Tile<4>{}, t);
+  for (; t + 2 <= tokens; t += 2) part(Tile<2>{}, t);
+  for (; t < tokens; t++) part(Tile<1>{}, t);
+}
+
+template <class Element, Vec (*load)(const Element*)>
+void plain_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
+  for_token_tiles(x.tokens, [&](auto tile, int t) {
+    for (int r = row0; r < row1; r++)
+      plain_row<Element, load, tile.size>(static_cast<const Element*>(w.data) + std::size_t(r) * w.cols, w.cols,
+                                          x.x + t * x.stride, x.stride, y + t * ldy + r, ldy);
+  });
+}
+
+template <Storage S>
+void group_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
+  if (w.cols % group_size) {
+    for (int r = row0; r < row1; r++) straddling_row<S>(w, r, x, y + r, ldy);
+    return;
+  }
+  const int groups = w.cols / group_size;
+  const auto* codes = static_cast<const std::uint8_t*>(w.data);
+  for_token_tiles(x.tokens, [&](auto tile, int t) {
+    for (int r = row0; r < row1; r++)
+      group_row<S, tile.size>(codes + std::size_t(r) * groups * group_bytes(S), w.scales + std::size_t(r) * groups,
+                              groups, x.x + t * x.stride, x.stride, y + t * ldy + r, ldy);
+  });
+}
+
+void exact_product(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
+  switch (w.storage) {
+    case Storage::f32: return plain_rows<float, load_f32>(w, row0, row1, x, y, ldy);
+    case Storage::f16: return plain_rows<std::uint16_t, load_f16>(w, row0, row1, x, y, ldy);
+    case Storage::bf16: return plain_rows<std::uint16_t, load_bf16>(w, row0, row1, x, y, ldy);
+    case Storage::q8: return group_rows<Storage::q8>(w, row0, row1, x, y, ldy);
+    case Storage::q4: return group_rows<Storage::q4>(w, row0, row1, x, y, ldy);
+    case Storage::q2: return group_rows<Storage::q2>(w, row0, row1, x, y, ldy);
+  }
+}
+
+// ---- one row as floats ----
+
+template <class Element, Vec (*load)(const Element*)>
+void plain_to_float(const Matrix& w, int row, float* out) {
+  const Element* elements = static_cast<const Element*>(w.data) + std::size_t(row) * w.cols;
+  for_vectors(
+      w.cols, [&](int i) { store_f32(out + i, load(elements + i)); },
+      [&](int i, int rest) { store_first(out + i, load_first<load>(elements + i, rest), rest); });
+}
+
+template <Storage S>
+void codes_to_float(const Matrix& w, int row, float* out) {
+  for (int k = 0; k < w.cols; k++) out[k] = weight_at<S>(w, std::size_t(row) * w.cols + k);
+}
+
+void dequantize_row(const Matrix& w, int row, float* out) {
+  switch (w.storage) {
+    case Storage::f32: return plain_to_float<float, load_f32>(w, row, out);
+    case Storage::f16: return plain_to_float<std::uint16_t, load_f16>(w, row, out);
+    case Storage::bf16: return plain_to_float<std::uint16_t, load_bf16>(w, row, out);
+    case Storage::q8: return codes_to_float<Storage::q8>(w, row, out);
+    case Storage::q4: return codes_to_float<Storage::q4>(w, row, out);
+    case Storage::q2: return codes_to_float<Storage::q2>(w, row, out);
+  }
+}
