@@ -1,0 +1,146 @@
+"""How each family writes a call, as grammar: the counterparts of engine/replies/families.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .marks import Marks
+
+# Compact JSON, one way to write it: free white space lets a small model fill its budget with line breaks.
+JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "coerce_one_of": True}
+
+
+def json_rule(rule: str, schema: Any) -> str:
+    schema = {} if schema is True else schema
+    return f"{rule}: %json {json.dumps({**schema, 'x-guidance': JSON_STYLE}, ensure_ascii=False)}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class CallFormat:
+    """opening (call separator call)* closing, each call head NAME tail-of-head ARGUMENTS end."""
+
+    opening: str
+    separator: str
+    closing: str
+    call: Callable[[Marks, str, str, dict[str, Any]], str]  # (marks, rule, tool name, schema) -> rules
+
+
+def _json_arguments(head: str, end: str) -> Callable[[Marks, str, str, dict[str, Any]], str]:
+    """`{name}` in head stands for the tool's name; the arguments are JSON."""
+
+    def call(marks: Marks, rule: str, name: str, schema: dict[str, Any]) -> str:
+        opening, closing = marks.literal(head.replace("{name}", name)), marks.literal(end)
+        return f"{rule}: {opening} {rule}_args {closing}\n" + json_rule(f"{rule}_args", schema)
+
+    return call
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """Around one parameter's value: opening (with {key}), then closing; line breaks that stand inside and after it."""
+
+    opening: str
+    closing: str
+    before_closing: str = ""
+    after: str = "\n"
+
+
+def _tagged_arguments(head: str, end: str, tags: Tags) -> Callable[[Marks, str, str, dict[str, Any]], str]:
+    """Each parameter between tags, in the schema's order, the required ones always; strings stand as they are."""
+
+    def call(marks: Marks, rule: str, name: str, schema: dict[str, Any]) -> str:
+        required = set(schema.get("required", ()))
+        uses, rules = [], []
+        for number, (key, value) in enumerate(schema.get("properties", {}).items()):
+            own = f"{rule}_p{number}"
+            uses.append(own if key in required else own + "?")
+            rules.append(_parameter(marks, own, key, value, tags))
+        opening = marks.literal(head.replace("{name}", name))
+        return f"{rule}: {opening} {' '.join(uses)} {marks.literal(end)}\n" + "".join(rules)
+
+    return call
+
+
+def _parameter(marks: Marks, rule: str, key: str, schema: Any, tags: Tags) -> str:
+    schema = schema if isinstance(schema, dict) else {}
+    opening = marks.literal(tags.opening.replace("{key}", key))
+    if schema.get("type") == "string" and "enum" not in schema:
+        text = marks.text_then(f"{rule}_v", tags.closing)
+        return f"{rule}: {opening} {rule}_v {marks.literal(tags.after)}\n{text}"
+    closing = marks.literal(tags.before_closing + tags.closing + tags.after)
+    if "enum" in schema and all(isinstance(value, str) for value in schema["enum"]):
+        values = " | ".join(marks.literal(value) for value in schema["enum"])
+        return f"{rule}: {opening} ({values}) {closing}\n"
+    return f"{rule}: {opening} {rule}_v {closing}\n" + json_rule(f"{rule}_v", schema)
+
+
+HERMES = CallFormat("", "\n", "", _json_arguments('<tool_call>\n{"name": "{name}", "arguments": ', "}\n</tool_call>"))
+FORMATS = {
+    "hermes": HERMES,
+    "qwen-coder": CallFormat(
+        "",
+        "\n",
+        "",
+        _tagged_arguments(
+            "<tool_call>\n<function={name}>\n",
+            "</function>\n</tool_call>",
+            Tags("<parameter={key}>\n", "</parameter>", "\n"),
+        ),
+    ),
+    "glm": CallFormat(
+        "",
+        "\n",
+        "",
+        _tagged_arguments(
+            "<tool_call>{name}\n",
+            "</tool_call>",
+            Tags("<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>"),
+        ),
+    ),
+    "minimax": CallFormat(
+        "<minimax:tool_call>\n",
+        "\n",
+        "\n</minimax:tool_call>",
+        _tagged_arguments('<invoke name="{name}">\n', "</invoke>", Tags('<parameter name="{key}">', "</parameter>")),
+    ),
+    "deepseek-dsml": CallFormat(
+        "<｜DSML｜function_calls>\n",
+        "\n",
+        "\n</｜DSML｜function_calls>",
+        _tagged_arguments(
+            '<｜DSML｜invoke name="{name}">\n',
+            "</｜DSML｜invoke>",
+            Tags('<｜DSML｜parameter name="{key}">', "</｜DSML｜parameter>"),
+        ),
+    ),
+    "deepseek": CallFormat(
+        "<｜tool▁calls▁begin｜>",
+        "",
+        "<｜tool▁calls▁end｜>",
+        _json_arguments("<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
+    ),
+    "kimi": CallFormat(
+        "<|tool_calls_section_begin|>",
+        "",
+        "<|tool_calls_section_end|>",
+        _json_arguments("<|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+    ),
+    "mistral": CallFormat("[TOOL_CALLS][", ", ", "]", _json_arguments('{"name": "{name}", "arguments": ', "}")),
+    "mistral-named": CallFormat("", "", "", _json_arguments("[TOOL_CALLS]{name}[ARGS]", "")),
+    "llama": CallFormat("", "; ", "", _json_arguments('{"name": "{name}", "parameters": ', "}")),
+    "harmony": CallFormat(
+        "",
+        "<|start|>assistant",
+        "",
+        _json_arguments("<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>", "<|call|>"),
+    ),
+}
+
+
+def call_format(family: str, marks: Marks) -> CallFormat:
+    if family == "mistral" and "[ARGS]" in marks:
+        return FORMATS["mistral-named"]
+    return FORMATS.get(family, HERMES)

@@ -1,0 +1,72 @@
+"""One Lark grammar (llguidance's dialect) for what a request demands of its whole reply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..messages import Constraint, GenerationRequest
+from .call_formats import call_format, json_rule
+from .marks import Marks
+
+_ANALYSIS = "<|channel|>analysis<|message|>"
+
+
+def grammar_for(request: GenerationRequest, family: str, marks: Marks) -> str | None:
+    """None where the request demands nothing. With tools and a schema, the reply is either of them."""
+    must_call = request.tool_choice.mode in ("required", "named")
+    answer = _answer_rules(request.constraint) if request.constraint and not must_call else None
+    calls = _call_rules(request, family, marks) if must_call or (answer and _may_call(request)) else None
+    if request.constraint and request.constraint.kind == "lark" and not calls:
+        return request.constraint.value
+    if not (answer or calls):
+        return None
+    alternatives = [name for name, rules in (("answer", answer), ("calls", calls)) if rules]
+    return _start(" | ".join(alternatives), answer, family, marks) + (answer or "") + (calls or "")
+
+
+def _may_call(request: GenerationRequest) -> bool:
+    return bool(request.tools) and request.tool_choice.mode != "none"
+
+
+def _start(body: str, answer: str | None, family: str, marks: Marks) -> str:
+    """gpt-oss thinks in a channel of the same reply, and answers in another one."""
+    if family != "harmony":
+        return f"start: {body}\n"
+    head = marks.literal("<|channel|>final<|message|>") + " " if answer else ""
+    body = body.replace("answer", f"{head}answer")
+    thinking = marks.text_then("thought", "<|end|>")
+    return f"start: ({marks.literal(_ANALYSIS)} thought {marks.literal('<|start|>assistant')})? ({body})\n{thinking}"
+
+
+def _answer_rules(constraint: Constraint) -> str:
+    if constraint.kind == "json_schema":
+        return json_rule("answer", constraint.value)
+    if constraint.kind == "json_object":
+        return json_rule("answer", {"type": "object"})
+    if constraint.kind == "regex":
+        return f"answer: /{constraint.value.replace('/', chr(92) + '/')}/\n"
+    return f"answer: %lark {{\n{constraint.value}\n}}\n"
+
+
+def _call_rules(request: GenerationRequest, family: str, marks: Marks) -> str:
+    form = call_format(family, marks)
+    tools = [_function(tool) for tool in request.tools]
+    if request.tool_choice.mode == "named":
+        tools = [tool for tool in tools if tool["name"] == request.tool_choice.name]
+    names = [f"call{number}" for number in range(len(tools))]
+    more = f"({marks.literal(form.separator)} call)*" if _may_repeat(request) else ""
+    rules = f"calls: {marks.literal(form.opening)} call {more} {marks.literal(form.closing)}\n"
+    rules += f"call: {' | '.join(names)}\n"
+    return rules + "".join(
+        form.call(marks, rule, tool["name"], tool.get("parameters") or {"type": "object"})
+        for rule, tool in zip(names, tools, strict=True)
+    )
+
+
+def _may_repeat(request: GenerationRequest) -> bool:
+    """A required call is one call: a model that is held to the format cannot say that it has called enough."""
+    return request.tool_choice.mode == "auto" and request.tool_choice.parallel
+
+
+def _function(tool: dict[str, Any]) -> dict[str, Any]:
+    return tool.get("function", tool)

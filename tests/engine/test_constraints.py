@@ -1,0 +1,220 @@
+"""Constrained output: whatever a model samples inside the masks satisfies the schema, in every family's format."""
+
+import base64
+import json
+import random
+
+import jsonschema
+import numpy as np
+import pytest
+from tokenizers import AddedToken, Tokenizer
+
+from engine.constraints import TokenMasks, Vocabulary, grammar_for
+from engine.constraints.marks import Marks
+from engine.errors import InvalidRequest
+from engine.messages import Constraint, GenerationRequest, ToolCallDelta, ToolCallStart, ToolChoice
+from engine.replies import ReplyParser, profile_for
+
+EOS = 511
+SPECIAL = {  # family -> the special tokens that its vocabulary has
+    "hermes": [],
+    "qwen-coder": [],
+    "glm": ["<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
+    "minimax": ["<minimax:tool_call>", "</minimax:tool_call>"],
+    "deepseek": [
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁calls▁end｜>",
+        "<｜tool▁call▁begin｜>",
+        "<｜tool▁call▁end｜>",
+        "<｜tool▁sep｜>",
+    ],
+    "deepseek-dsml": [],
+    "kimi": [
+        "<|tool_calls_section_begin|>",
+        "<|tool_calls_section_end|>",
+        "<|tool_call_begin|>",
+        "<|tool_call_end|>",
+        "<|tool_call_argument_begin|>",
+    ],
+    "mistral": ["[TOOL_CALLS]"],
+    "mistral-named": ["[TOOL_CALLS]", "[ARGS]"],
+    "llama": ["<|python_tag|>"],
+    "harmony": ["<|channel|>", "<|message|>", "<|call|>", "<|end|>", "<|start|>", "<|constrain|>"],
+}
+TEMPLATE_MARK = {
+    "hermes": "<tool_call>",
+    "qwen-coder": "<function=",
+    "deepseek-dsml": "｜DSML｜",
+    "harmony": "<|channel|>",
+}
+FREE_TEXT_CLOSING = {  # where a string parameter stands as it is, only its tag ends it
+    "qwen-coder": "</parameter>",
+    "glm": "</arg_value>",
+    "minimax": "</parameter>",
+    "deepseek-dsml": "</｜DSML｜parameter>",
+}
+PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 12},
+        "days": {"type": "integer", "minimum": 1, "maximum": 9},
+        "unit": {"type": "string", "enum": ["celsius", "kelvin"]},
+        "tags": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3},
+    },
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}},
+    {"type": "function", "function": {"name": "nothing", "parameters": {"type": "object", "properties": {}}}},
+]
+
+
+@pytest.fixture(scope="module")
+def base_tokenizer(interop_dir):
+    return (interop_dir / "tiny-qwen3moe-checkpoint" / "tokenizer.json").read_text()
+
+
+def tokenizer_with(base, special):
+    tokenizer = Tokenizer.from_str(base)
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
+    return tokenizer
+
+
+def allowed_ids(payload, size):
+    kind, _, value = payload.partition(":")
+    if kind == "all":
+        return list(range(size))
+    if kind == "only":
+        return [int(id) for id in value.split(";")]
+    assert kind == "bits"
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(value), np.uint8), bitorder="little")
+    assert len(bits) == (size + 7) // 8 * 8
+    return np.flatnonzero(bits[:size]).tolist()
+
+
+def walk(masks, tokenizer, rng, limit=400, prefer=(), closing=()):
+    """Sample inside the masks, mostly printable tokens, until the end; the text with special tokens visible.
+
+    prefer: tokens that are often taken where they are allowed; closing: a tag that is written now and then.
+    """
+    ids, new, plan = [], (), []
+    while (payload := masks(new)) != "none":
+        choices = allowed_ids(payload, tokenizer.get_vocab_size())
+        if not plan and rng.random() < 0.2:
+            plan = list(closing)
+        plan = plan if plan and plan[0] in choices else []
+        liked = [id for id in choices if id in prefer]
+        short = [id for id in choices if id != EOS and 33 <= id < 126]
+        id = plan.pop(0) if plan else rng.choice(liked if liked and rng.random() < 0.5 else short or choices)
+        if EOS in choices and (id == EOS or rng.random() < 0.5):
+            break
+        ids.append(id)
+        new = (id,)
+        assert len(ids) < limit
+    return tokenizer.decode(ids, skip_special_tokens=False)
+
+
+def random_schema(rng, depth=0):
+    kinds = ["string", "integer", "number", "boolean", "null", "enum", "const", "anyOf"]
+    kind = rng.choice(kinds + (["object", "object", "array"] if depth < 3 else []))
+    if kind == "object":
+        names = rng.sample(["a", "b c", 'q"', "é", "long_name", "n1"], rng.randint(1, 4))
+        return {
+            "type": "object",
+            "properties": {name: random_schema(rng, depth + 1) for name in names},
+            "required": rng.sample(names, rng.randint(0, len(names))),
+            "additionalProperties": False,
+        }
+    if kind == "array":
+        return {"type": "array", "items": random_schema(rng, depth + 1), "minItems": rng.randint(0, 1), "maxItems": 2}
+    return {
+        "string": {"type": "string", "maxLength": rng.randint(0, 6)},
+        "integer": {"type": "integer", "minimum": -5, "maximum": 99},
+        "number": {"type": "number", "minimum": 0, "maximum": 1000},
+        "enum": {"enum": ["x", 3, None, "two words"]},
+        "const": {"const": {"k": [1, "v"]}},
+        "anyOf": {"anyOf": [{"type": "null"}, {"type": "string", "maxLength": 3}]},
+    }.get(kind, {"type": kind})
+
+
+def test_samples_inside_the_masks_validate_for_random_schemas(base_tokenizer):
+    vocabulary = Vocabulary(base_tokenizer, 512, [EOS])
+    tokenizer = Tokenizer.from_str(base_tokenizer)
+    for seed in range(200):
+        rng = random.Random(seed)
+        schema = random_schema(rng)
+        request = GenerationRequest(model=None, constraint=Constraint("json_schema", schema))
+        masks = TokenMasks(grammar_for(request, "hermes", Marks({})), vocabulary)
+        text = walk(masks, tokenizer, rng, limit=3000, prefer=set(tokenizer.encode('"}]').ids))
+        jsonschema.validate(json.loads(text), schema)
+
+
+@pytest.mark.parametrize("family", SPECIAL)
+def test_a_required_call_is_made_in_every_family(family, base_tokenizer):
+    tokenizer = tokenizer_with(base_tokenizer, SPECIAL[family])
+    special = {token: tokenizer.token_to_id(token) for token in SPECIAL[family]}
+    profile = profile_for(TEMPLATE_MARK.get(family, ""), special)
+    assert profile.family == family.removesuffix("-named")
+    vocabulary = Vocabulary(tokenizer.to_str(), tokenizer.get_vocab_size(), [EOS])
+    for seed in range(6):
+        choice = ToolChoice("named", "weather") if seed % 2 else ToolChoice("required")
+        request = GenerationRequest(model=None, tools=TOOLS, tool_choice=choice)
+        masks = TokenMasks(grammar_for(request, profile.family, Marks(special)), vocabulary)
+        closers = {*tokenizer.encode('"}]<').ids, *special.values()}
+        tag = tokenizer.encode(FREE_TEXT_CLOSING.get(family, "")).ids
+        reply = walk(masks, tokenizer, random.Random(seed), limit=4000, prefer=closers, closing=tag)
+        parser = ReplyParser(profile, TOOLS)
+        events = parser.feed(reply) + parser.finish()
+        names = [e.name for e in events if isinstance(e, ToolCallStart)]
+        arguments = json.loads("".join(e.arguments for e in events if isinstance(e, ToolCallDelta)))
+        assert len(names) == 1
+        if seed % 2:
+            assert names == ["weather"]
+        if names == ["weather"]:
+            if family in FREE_TEXT_CLOSING:  # such a text's length is not held
+                arguments["city"] = arguments["city"][:12]
+            jsonschema.validate(arguments, PARAMETERS)
+
+
+def test_thinking_stays_free_and_the_answer_after_it_is_held(base_tokenizer):
+    tokenizer = tokenizer_with(base_tokenizer, ["<think>", "</think>"])
+    opening, closing = (tokenizer.token_to_id(tag) for tag in ("<think>", "</think>"))
+    vocabulary = Vocabulary(tokenizer.to_str(), tokenizer.get_vocab_size(), [EOS])
+    request = GenerationRequest(model=None, constraint=Constraint("regex", "yes|no"))
+    grammar = grammar_for(request, "hermes", Marks({"<think>": opening, "</think>": closing}))
+    tags = ("<think>", "</think>")
+
+    masks = TokenMasks(grammar, vocabulary, tags, opening, open=True)
+    assert masks() == "all"
+    assert masks([70, 71]) == "all"
+    first = {tokenizer.decode([id])[:1] for id in allowed_ids(masks([closing]), vocabulary.size)}
+    assert first == {"y", "n"}
+
+    masks = TokenMasks(grammar, vocabulary, tags, opening)
+    assert opening in allowed_ids(masks(), vocabulary.size)
+    assert masks([opening]) == "all"
+
+    masks = TokenMasks(grammar, vocabulary, tags, opening)
+    masks()
+    after_y = allowed_ids(masks([tokenizer.token_to_id("y")]), vocabulary.size)
+    assert {tokenizer.decode([id])[:1] for id in after_y} == {"e"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "keyword"),
+    [
+        ({"not": {"type": "string"}}, "not"),
+        ({"type": "array", "uniqueItems": True}, "uniqueItems"),
+        ({"type": "string", "pattern": "(?=a)b"}, "look-around"),
+        ({"type": "object", "properties": {"a": {"if": {}, "then": {}}}}, "if"),
+    ],
+)
+def test_what_cannot_be_enforced_is_refused_by_name(schema, keyword, base_tokenizer):
+    request = GenerationRequest(model=None, constraint=Constraint("json_schema", schema))
+    with pytest.raises(InvalidRequest, match=keyword):
+        TokenMasks(grammar_for(request, "hermes", Marks({})), Vocabulary(base_tokenizer, 512, [EOS]))
+
+
+def test_a_request_that_demands_nothing_has_no_grammar():
+    assert grammar_for(GenerationRequest(model=None, tools=TOOLS), "hermes", Marks({})) is None
