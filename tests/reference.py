@@ -1,0 +1,124 @@
+"""A float32 forward pass in numpy for any vault that the arch block can express: what the engine is compared with.
+
+Written for plainness, from the definition of the model and the format; shares nothing with the native engine.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fleet.vaultfile import layout, quantize, reader, scout
+
+
+class ReferenceModel:
+    """Weights are dequantized as they are needed; the trunk is held as float32."""
+
+    def __init__(self, smoe: Path, scout_path: Path, config_path: Path | None = None) -> None:
+        self.identity = reader.identify(smoe, scout_path, config_path)
+        self.a = self.identity.architecture
+        self._structure = reader.read_structure(smoe)
+        self._entries = {(int(e["layer"]), int(e["expert"])): e for e in self._structure.table}
+        self._smoe = smoe
+        header = scout.read_header(scout_path)
+        with open(scout_path, "rb") as file:
+            self._trunk = {name: header.read(file, name) for name in header.tensors}
+
+    def logits(self, ids: list[int], window: int | None = None) -> np.ndarray:
+        """[len(ids), vocab]. `window`: each position sees itself and the window - 1 before it."""
+        x = self._trunk["model.embed_tokens.weight"][ids]
+        for layer in range(self.a.layers):
+            x = x + self._attention(layer, self._norm(layer, "input_layernorm", x), window)
+            x = x + self._feed_forward(layer, self._norm(layer, "post_attention_layernorm", x))
+        x = rms_norm(x, self._trunk["model.norm.weight"], self.a.rms_epsilon)
+        return x @ self._trunk.get("lm_head.weight", self._trunk["model.embed_tokens.weight"]).T
+
+    def greedy(self, prompt: list[int], count: int, window: int | None = None) -> list[int]:
+        """Whole passes: for tiny models."""
+        ids = list(prompt)
+        for _ in range(count):
+            ids.append(int(self.logits(ids, window)[-1].argmax()))
+        return ids[len(prompt) :]
+
+    def _w(self, layer: int, name: str) -> np.ndarray | None:
+        return self._trunk.get(f"model.layers.{layer}.{name}.weight")
+
+    def _norm(self, layer: int, name: str, x: np.ndarray) -> np.ndarray:
+        return rms_norm(x, self._w(layer, name), self.a.rms_epsilon)
+
+    def _attention(self, layer: int, x: np.ndarray, window: int | None) -> np.ndarray:
+        a, n = self.a, len(x)
+        q, k, v = (
+            (x @ self._w(layer, f"self_attn.{name}_proj").T).reshape(n, heads, a.head_dim)
+            for name, heads in (("q", a.heads), ("k", a.kv_heads), ("v", a.kv_heads))
+        )
+        if a.qk_norm:
+            q, k = self._norm(layer, "self_attn.q_norm", q), self._norm(layer, "self_attn.k_norm", k)
+        angles = np.arange(n)[:, None] * a.rope_theta ** (-np.arange(0, a.head_dim, 2) / a.head_dim)
+        q, k = rotate(q, angles), rotate(k, angles)
+        k, v = (np.repeat(t, a.heads // a.kv_heads, axis=1) for t in (k, v))
+        scores = np.einsum("qhd,khd->hqk", q, k) / np.float32(np.sqrt(a.head_dim))
+        distance = np.arange(n)[:, None] - np.arange(n)
+        scores[:, (distance < 0) | (distance >= (window or n))] = -np.inf
+        mixed = np.einsum("hqk,khd->qhd", softmax(scores), v).reshape(n, -1)
+        return mixed @ self._w(layer, "self_attn.o_proj").T
+
+    def _feed_forward(self, layer: int, x: np.ndarray) -> np.ndarray:
+        router = self._w(layer, "mlp.gate")
+        if router is None:
+            router = self._w(layer, "block_sparse_moe.gate")
+        if router is None:
+            return swiglu(x, *(self._w(layer, f"mlp.{name}_proj") for name in ("gate", "up", "down")))
+        out = self._shared(layer, x)
+        weights = softmax(x @ router.T)
+        chosen = np.argsort(-weights, axis=1, kind="stable")[:, : self.a.top_k]
+        picked = np.take_along_axis(weights, chosen, axis=1)
+        if self.a.renormalize_top_k:
+            picked = picked / picked.sum(axis=1, keepdims=True)
+        for expert in np.unique(chosen):
+            tokens, places = np.nonzero(chosen == expert)
+            out[tokens] += swiglu(x[tokens], *self.expert(layer, int(expert))) * picked[tokens, places, None]
+        return out
+
+    def _shared(self, layer: int, x: np.ndarray) -> np.ndarray:
+        if not self.a.shared_ffn:
+            return np.zeros_like(x)
+        out = swiglu(x, *(self._w(layer, f"mlp.shared_expert.{name}_proj") for name in ("gate", "up", "down")))
+        gate = self._w(layer, "mlp.shared_expert_gate")
+        return out if gate is None else out / (1 + np.exp(-(x @ gate.T)))
+
+    def expert(self, layer: int, expert: int) -> list[np.ndarray]:
+        """Gate, up and down as the record holds them, read by the format's definition."""
+        entry, bits = self._entries[layer, expert], self.identity.bits
+        with open(self._smoe, "rb") as file:
+            file.seek(int(entry["offset"]))
+            record = np.frombuffer(file.read(int(entry["raw_size"])), np.uint8)
+        matrices, at = [], 0
+        for rows, cols in layout.expert_shapes(self.identity.d_model, self.a.moe_ffn):
+            packed, scales = layout.packed_bytes(rows * cols, bits), 2 * layout.group_count(rows * cols)
+            codes, f16 = record[at : at + packed], record[at + packed : at + packed + scales].view("<f2")
+            matrices.append(quantize.dequantize(codes, f16, (rows, cols), bits))
+            at += packed + scales
+        return matrices
+
+
+def rms_norm(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
+    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float32(epsilon)) * weight
+
+
+def rotate(x: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """RoPE over halves: x [n, heads, d], angles [n, d / 2]."""
+    cos, sin = (f(angles).astype(np.float32)[:, None] for f in (np.cos, np.sin))
+    left, right = np.split(x, 2, axis=-1)
+    return np.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def swiglu(x: np.ndarray, gate: np.ndarray, up: np.ndarray, down: np.ndarray) -> np.ndarray:
+    g = x @ gate.T
+    return (g / (1 + np.exp(-g)) * (x @ up.T)) @ down.T
