@@ -7,12 +7,38 @@ The interface that generation.py, api/ and the admin use (all coroutines of the 
     await worker.switch(card); await worker.unload(); await worker.reset(); await worker.close()
     await worker.status() -> dict                 # the engine's STATUS figures, {} when it is down
     worker.snapshot() -> EngineSnapshot           # no I/O: for /health, /v1/models, the console
+
+Who holds the running turn (turns.py) may start, stop and talk to the engine; nobody else. A turn is given on only
+when the engine is back at a boundary between requests, so that no reply can reach into the next.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from django.conf import settings
+
+from fleet.catalog import ModelCard
+from smoe_site.options import Options
+
+from . import launch
+from .errors import EngineFailed, GenerationError, ModelUnavailable, ShuttingDown
+from .exchange import Exchange
+from .job import Job, WorkerEvent
+from .lock import EngineLock
+from .messages import Booting, Queued
+from .process import EngineProcess
+from .session import Limits, Session
+from .turns import Turn, Turns
+
+log = logging.getLogger("smoe.worker")
+BOOT_RETRIES = 2  # boots that may fail in a row before the worker waits between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +57,267 @@ class EngineSnapshot:
     boots: int  # engine processes started so far
 
 
-class Worker:
-    def snapshot(self) -> EngineSnapshot:
-        raise NotImplementedError
+@dataclass(slots=True)
+class _Failures:
+    """Boots of one vault that failed in a row, the last at `at` (time.monotonic())."""
 
-    async def status(self) -> dict[str, int | float | str]:
-        raise NotImplementedError
+    count: int
+    at: float
+    error: GenerationError
+
+    @property
+    def pause(self) -> float:
+        """Seconds: 1, 2, 4 ... 30."""
+        return min(30.0, 2.0 ** (self.count - BOOT_RETRIES))
+
+
+class Worker:
+    def __init__(self, options: Options, limits: Limits | None = None) -> None:
+        self.options, self.limits = options, limits or Limits()
+        self.lock = EngineLock(options.data_dir)
+        self._turns = Turns(options.max_queue)
+        self._session: Session | None = None
+        self._card: ModelCard | None = None  # the session's, or that of the boot
+        self._boot: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failures: dict[str, _Failures] = {}
+        self._last_error = ""
+        self._since = time.time()
+        self._boots = 0
+        self._closing = False
+
+    # --- what others may ask ----------------------------------------------------------------------------------------
+
+    async def stream(self, job: Job) -> AsyncIterator[WorkerEvent]:
+        """Raises engine.errors. Closing the iterator at any time ends the generation."""
+        self._refuse_when_closing()
+        joined = time.monotonic()
+        turn = self._turns.join(job.client, job.card.id)
+        try:
+            async with contextlib.aclosing(turn.positions()) as positions:
+                async for position in positions:
+                    yield Queued(position)
+            granted = time.monotonic()
+            boot = self._ensure(job.card)
+            while boot and not boot.done():
+                yield Booting(job.card.id, time.monotonic() - granted)
+                await asyncio.wait({boot}, timeout=1.0)
+            if boot:
+                boot.result()
+            waited = (granted - joined) * 1e3, (time.monotonic() - granted) * 1e3
+            exchange = Exchange(self._session, job, self.options.ctx, *waited)
+            async with contextlib.aclosing(exchange.events()) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._leave(turn)
+
+    def start(self, card: ModelCard) -> None:
+        """Boots in the background, unless someone has asked for the engine already."""
+        if self._turns.running is None and not self._closing:
+            self._ensure(card)
+
+    async def switch(self, card: ModelCard) -> None:
+        """After the running generation and before those that wait."""
+        async with self._operator(card.id):
+            if boot := self._ensure(card):
+                await asyncio.shield(boot)
 
     async def unload(self) -> None:
-        raise NotImplementedError
+        """Ends the engine after the running generation; the next request starts it again."""
+        async with self._operator(""):
+            await _cancel(self._boot)
+            await self._retire()
+
+    async def reset(self) -> None:
+        """Drops the conversations that the engine has cached."""
+        async with self._operator(""):
+            if self._session and self._session.alive:
+                await self._session.reset().batch()
+
+    async def status(self) -> dict[str, Any]:
+        return await self._session.status() if self._session else {}
+
+    def snapshot(self) -> EngineSnapshot:
+        session = self._session
+        up = session is not None and session.alive and not self._is_booting
+        shown = self._card if up or self._is_booting else None
+        return EngineSnapshot(
+            state="up" if up else "booting" if self._is_booting else "down",
+            model=shown.id if shown else None,
+            pid=session.process.pid if session and session.alive else None,
+            since=self._since,
+            last_error=self._last_error,
+            waiting=self._turns.waiting,
+            running=self._turns.running is not None,
+            context=(session.hello.context if session else None) or self.options.ctx,
+            protocol=session.hello.version if up else None,
+            boots=self._boots,
+        )
+
+    @property
+    def card(self) -> ModelCard | None:
+        """Of the vault that is up or booting."""
+        return self._card if self._is_booting or (self._session and self._session.alive) else None
+
+    async def close(self) -> None:
+        """Everyone gets ShuttingDown; the engine has ended and the lock is free on return."""
+        self._closing = True
+        error = ShuttingDown("The server is shutting down.")
+        self._turns.close(error)
+        if self._session:
+            self._session.fail_answer(error)
+        await _cancel(self._boot)
+        await self._retire()
+        self.lock.release()
+
+    # --- turns ------------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _operator(self, model: str) -> AsyncIterator[None]:
+        self._refuse_when_closing()
+        turn = self._turns.join_first(model)
+        try:
+            async with contextlib.aclosing(turn.positions()) as positions:
+                async for _ in positions:
+                    pass
+            yield
+        finally:
+            self._leave(turn)
+
+    def _leave(self, turn: Turn) -> None:
+        """Never waits: it also runs where a client's task is being cancelled."""
+        session = self._session
+        if turn is not self._turns.running or session is None or session.settled or self._is_booting:
+            self._turns.leave(turn)
+            return
+        session.abandon()
+        self._spawn(self._leave_settled(turn, session))
+
+    async def _leave_settled(self, turn: Turn, session: Session) -> None:
+        await session.until_settled()
+        self._turns.leave(turn)
+
+    def _refuse_when_closing(self) -> None:
+        if self._closing:
+            raise ShuttingDown("The server is shutting down.")
+
+    def _spawn(self, coroutine: Any) -> asyncio.Task[None]:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # --- the process ------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_booting(self) -> bool:
+        return self._boot is not None and not self._boot.done()
+
+    def _ensure(self, card: ModelCard) -> asyncio.Task[None] | None:
+        """None where the engine is up on this vault, else the boot to wait for. Raises the last boot's failure."""
+        same = self._card is not None and _files(self._card) == _files(card)
+        if self._is_booting and same:
+            return self._boot
+        if not self._is_booting and same and self._session and self._session.alive:
+            return None
+        self._pause_after_failures(card)
+        self._card = card
+        self._boot = self._spawn(self._restart(card, self._boot))
+        self._boot.add_done_callback(_retrieve)  # whoever asked may have gone
+        return self._boot
+
+    async def _restart(self, card: ModelCard, unwanted_boot: asyncio.Task[None] | None) -> None:
+        await _cancel(unwanted_boot)
+        await self._retire()
+        self._since = time.time()
+        try:
+            await self._spawn_engine(card)
+        except GenerationError as error:
+            self._note_failure(card, error)
+            raise
+        finally:
+            self._since = time.time()
+        self._failures.pop(card.id, None)
+        self._last_error = ""
+
+    async def _spawn_engine(self, card: ModelCard) -> None:
+        await self.lock.acquire(self.limits.lock)
+        log.info("starting the engine on %s", card.id)
+        process = await EngineProcess.spawn(launch.command(self.options, card), inherit=[self.lock.descriptor])
+        self._boots += 1
+        self.lock.note(process.pid)
+        self._session = session = Session(process, self.limits, self._on_end)
+        try:
+            hello = await session.handshake()
+        except BaseException as error:
+            session.kill(session.failure or "the boot was given up")
+            await session.stop()
+            raise _boot_error(card, session, error) from None
+        log.info("the engine is up on %s (serve protocol %d, process %d)", card.id, hello.version, process.pid)
+
+    async def _retire(self) -> None:
+        if session := self._session:
+            await session.stop()
+            self._session = None
+
+    def _on_end(self, session: Session) -> None:
+        if session.failure != "stopped":
+            self._last_error = f"The engine ended ({session.failure})."
+            log.error("the engine (process %d) ended: %s", session.process.pid, session.failure)
+        if session is self._session:
+            self._since = time.time()
+
+    def _note_failure(self, card: ModelCard, error: GenerationError) -> None:
+        before = self._failures.get(card.id)
+        self._failures[card.id] = _Failures(before.count + 1 if before else 1, time.monotonic(), error)
+        self._last_error = error.message
+        log.error("%s", error.message)
+
+    def _pause_after_failures(self, card: ModelCard) -> None:
+        failures = self._failures.get(card.id)
+        if failures and failures.count >= BOOT_RETRIES and time.monotonic() < failures.at + failures.pause:
+            raise failures.error
+
+
+def _files(card: ModelCard) -> tuple[str, str]:
+    return str(card.vault_path), str(card.scout_path)
+
+
+def _boot_error(card: ModelCard, session: Session, error: BaseException) -> BaseException:
+    """An engine that ends by itself has refused this vault; everything else is no fault of the vault."""
+    if not isinstance(error, GenerationError):
+        return error
+    if (session.process.returncode or 0) > 0:
+        return ModelUnavailable(f"The engine cannot serve {card.id} ({session.process.end_in_words()}).")
+    return EngineFailed(f"{error.message} The vault was {card.id}.")
+
+
+async def _cancel(task: asyncio.Task[None] | None) -> None:
+    if task is not None and not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+_worker: Worker | None = None
 
 
 def get_worker() -> Worker:
-    raise NotImplementedError
+    """The process's one worker, made at the first call."""
+    global _worker
+    if _worker is None:
+        _worker = Worker(settings.SMOE)
+    return _worker
+
+
+async def close_worker() -> None:
+    """Ends the process's worker for good; another call of get_worker would make a new one."""
+    global _worker
+    worker, _worker = _worker, None
+    if worker:
+        await worker.close()

@@ -1,0 +1,162 @@
+"""One job's talk with the engine: GEN, masks, the answer, and another try where a version-1 engine refuses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+
+from .errors import ContextOverflow, EngineFailed, InvalidRequest
+from .job import Ended, Job, Tokens
+from .messages import Prefill, Timings
+from .protocol import Done, Gen, Message, Progress, Refused, Token, unsupported_by_v1
+from .session import Answer, Session
+
+FIELDS = {"t": "temperature", "p": "top_p", "k": "top_k", "r": "repetition_penalty", "m": "min_p", "lb": "logit_bias"}
+FIELDS |= {"pp": "presence_penalty", "fp": "frequency_penalty", "lp": "logprobs", "stop": "stop"}
+
+
+class Exchange:
+    """queue_ms, boot_ms: what the job has waited before. context: the window where the engine does not tell it."""
+
+    def __init__(self, session: Session, job: Job, context: int, queue_ms: float, boot_ms: float) -> None:
+        self._session, self._job = session, job
+        self._context = session.hello.context or context
+        self._waited = (queue_ms, boot_ms)
+        self._ids = job.ids
+        self._cut = 0  # ids of the prompt that were left out to fit the window
+        self._was_reset = False
+        self._cached = self._generated = 0
+        self._began = self._first = 0.0  # time.monotonic() of the request and of its first token
+        self._tag = 0
+        self._stopped = False
+
+    async def events(self) -> AsyncIterator[Prefill | Tokens | Ended]:
+        self._refuse_what_v1_lacks()
+        while True:
+            answer = self._begin()
+            if self._session.hello.version < 2:
+                yield Prefill(self._job.card.id, 0, len(self._ids), 0)
+            over = False
+            while not over:
+                messages = await answer.batch()
+                for event in self._digest(messages):
+                    yield event
+                over = self._stopped or messages[-1] is answer.end
+            if isinstance(answer.end, Refused):
+                await self._repair(answer.end)
+            else:
+                yield self._ended(answer.end or Done("stop"))
+                return
+
+    def _begin(self) -> Answer:
+        job = self._job
+        self._began = time.monotonic()
+        self._tag = self._session.next_tag()
+        answer = self._session.generate(self._gen())
+        if job.mask:
+            self._session.allow(self._tag, job.mask([]))
+        return answer
+
+    def _gen(self) -> Gen:
+        job = self._job
+        return Gen(
+            self._ids, job.max_tokens, job.sampling, self._tag, job.stop_ids, job.logprobs, mask=job.mask is not None
+        )
+
+    def _digest(self, messages: list[Message]) -> list[Prefill | Tokens]:
+        events: list[Prefill | Tokens] = []
+        tokens: list[Token] = []
+        for message in messages:
+            if isinstance(message, Token):
+                tokens.append(message)
+            elif isinstance(message, Progress):
+                self._cached = message.cached
+                events.append(Prefill(self._job.card.id, message.done, message.total, message.cached))
+        if tokens := self._accept(tokens):
+            events.append(Tokens(tokens))
+        return events
+
+    def _accept(self, tokens: list[Token]) -> list[Token]:
+        if not tokens:
+            return tokens
+        self._first = self._first or time.monotonic()
+        tokens = self._until_stop(tokens)
+        self._generated += len(tokens)
+        if self._job.mask and not self._stopped and self._generated < self._job.max_tokens:
+            self._session.allow(self._tag, self._job.mask([token.id for token in tokens]))
+        return tokens
+
+    def _until_stop(self, tokens: list[Token]) -> list[Token]:
+        """A version-1 engine knows the end-of-sequence ids of its launch only: the job's further ones are ours."""
+        if self._session.hello.version >= 2 or not self._job.stop_ids:
+            return tokens
+        for index, token in enumerate(tokens):
+            if token.id in self._job.stop_ids:
+                self._stopped = True
+                return tokens[:index]
+        return tokens
+
+    def _ended(self, done: Done) -> Ended:
+        number = done.number
+        slid = number("slid")
+        if slid is None:
+            slid = max(0, len(self._ids) + self._generated - self._context)
+        return Ended(
+            reason=done.reason if done.reason in ("stop", "length", "cancel") else "stop",
+            prompt=len(self._ids),
+            cached=int(number("cached") or self._cached),
+            generated=self._generated,
+            slid=int(slid) + self._cut,
+            context=self._context,
+            timings=self._timings(done),
+        )
+
+    def _timings(self, done: Done) -> Timings:
+        """The engine's own figures, else what the clock here says."""
+        number, now = done.number, time.monotonic()
+        prefill, decode = number("prefill_ms"), number("decode_ms")
+        counts = {"expert_hits": number("hits"), "expert_misses": number("misses"), "bytes_read": number("bytes")}
+        return Timings(
+            *self._waited,
+            prefill_ms=((self._first or now) - self._began) * 1e3 if prefill is None else prefill,
+            decode_ms=(now - (self._first or now)) * 1e3 if decode is None else decode,
+            stall_ms=number("stall_ms"),
+            **{name: None if count is None else int(count) for name, count in counts.items()},
+        )
+
+    # --- refusals ---------------------------------------------------------------------------------------------------
+
+    def _refuse_what_v1_lacks(self) -> None:
+        if self._session.hello.version < 2 and (lacking := unsupported_by_v1(self._gen())):
+            raise InvalidRequest(
+                f"This engine (serve protocol version 1) does not support {', '.join(lacking)}: leave it out.",
+                lacking[0],
+            )
+
+    async def _repair(self, refused: Refused) -> None:
+        """Returns where another try is worth it."""
+        if refused.reason == "empty_suffix" and not self._was_reset:
+            self._was_reset = True
+            await self._session.reset().batch()
+        elif refused.reason == "suffix_too_long" and not self._cut and len(self._ids) > self._context:
+            self._cut = len(self._ids) - self._context
+            self._ids = self._ids[self._cut :]
+        else:
+            raise self._refusal(refused)
+
+    def _refusal(self, refused: Refused) -> Exception:
+        prompt, asked = len(self._job.ids), self._job.max_tokens
+        if refused.reason in ("ctx_overflow", "suffix_too_long"):
+            return ContextOverflow(
+                f"The prompt has {prompt} tokens, more than the engine can take with a window of {self._context}: "
+                "shorten the conversation.",
+                prompt,
+                asked,
+                self._context,
+            )
+        if refused.reason == "bad_request":
+            name = refused.detail.removeprefix("field=")
+            return InvalidRequest(
+                f"The engine refused the request: {refused.detail or 'no reason given'}.", FIELDS.get(name)
+            )
+        return EngineFailed(f"The engine refused the request: {refused.reason} {refused.detail}".rstrip() + ".")

@@ -1,0 +1,50 @@
+"""What the worker is asked for, and what it tells: token ids only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fleet.catalog import ModelCard
+
+from .messages import Booting, FinishReason, Prefill, Queued, Sampling, Timings
+from .protocol import Token
+
+# The ids accepted since the last call (none at first) -> the set of tokens allowed next, in the words of
+# docs/serve-protocol.md, Masks. Called once for each token to be sampled.
+MaskProvider = Callable[[Sequence[int]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """stop_ids end the generation as the vault's own end of sequence does."""
+
+    card: ModelCard
+    ids: Sequence[int]
+    max_tokens: int
+    sampling: Sampling = field(default_factory=Sampling)
+    stop_ids: tuple[int, ...] = ()
+    logprobs: int | None = None
+    mask: MaskProvider | None = None
+    client: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Those that came at once, in order."""
+
+    tokens: list[Token]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    reason: FinishReason  # stop, length or cancel
+    prompt: int
+    cached: int
+    generated: int
+    slid: int
+    context: int
+    timings: Timings
+
+
+WorkerEvent = Queued | Booting | Prefill | Tokens | Ended
