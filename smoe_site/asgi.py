@@ -16,7 +16,7 @@ application = ProtocolTypeRouter(
         "http": URLRouter(
             [
                 *routes,
-                re_path(r"^(?:admin(?:/|$)|static/|$)", django_application),
+                re_path(r"^(?:admin(?:/|$)|control/|static/|$)", django_application),
                 fallback,
             ]
         )

@@ -31,7 +31,7 @@ ALLOWED_HOSTS = ["*"]  # the Host check is api/auth's: it knows the listening ad
 
 INSTALLED_APPS = [
     "daphne",
-    "django.contrib.admin",
+    "fleet.admin_app.FleetAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

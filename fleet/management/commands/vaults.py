@@ -1,0 +1,17 @@
+from django.core.management.base import BaseCommand
+
+from fleet import catalog, reports
+from fleet.models import Vault
+
+
+class Command(BaseCommand):
+    help = "Lists the fleet: every vault, its state and what it is made of."
+
+    def add_arguments(self, parser):
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        parser.add_argument("--state", choices=Vault.State.values, help="only vaults of this state")
+
+    def handle(self, *, json: bool, state: str | None, **options):
+        catalog.servable()  # looks at the disk first
+        vaults = list(Vault.objects.filter(state=state) if state else Vault.objects.all())
+        self.stdout.write(reports.as_json(vaults) if json else reports.as_table(vaults))

@@ -1,0 +1,40 @@
+"""Management commands -> the running server."""
+
+from __future__ import annotations
+
+import json
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
+
+from django.core.management.base import CommandError
+
+from . import server_file
+
+TIMEOUT = 60.0  # seconds; the server answers within a few, also where the work takes longer
+
+
+def ask(action: str, **fields: str) -> str:
+    """The server's answer to POST /control/<action>. Raises CommandError with a sentence for the operator."""
+    server = server_file.read()
+    if server is None:
+        raise CommandError("No server is running on this data directory: start it with `manage.py serve`.")
+    request = Request(
+        f"{server.url.rstrip('/')}/control/{action}",
+        data=urlencode(fields).encode(),
+        headers={server_file.TOKEN_HEADER: server.token},
+    )
+    try:
+        with urlopen(request, timeout=TIMEOUT) as response:
+            return json.load(response)["message"]
+    except HTTPError as error:
+        raise CommandError(_reason(error)) from None
+    except (URLError, OSError, ValueError, KeyError) as error:
+        raise CommandError(f"The server at {server.url} (process {server.pid}) does not answer: {error}.") from None
+
+
+def _reason(error: HTTPError) -> str:
+    try:
+        return json.load(error)["error"]
+    except (ValueError, KeyError, TypeError):
+        return f"The server answered {error.code} {error.reason}."
