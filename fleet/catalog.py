@@ -20,6 +20,7 @@ from django.db.models import F
 from . import discovery
 from .models import Vault
 from .sightings import vault_name
+from .vault_rows import clean
 
 LOOK_EVERY = 1.0  # seconds
 
@@ -59,9 +60,7 @@ _looked_at = float("-inf")  # time.monotonic() of the last look's end
 
 def find(name: str) -> ModelCard | None:
     """The servable vault of this name, if its files are there at this moment."""
-    _look()
-    row = Vault.objects.filter(name=name, state=Vault.State.SERVABLE).first()
-    return _present(row)
+    return _present(_row(name))
 
 
 def servable() -> list[ModelCard]:
@@ -75,12 +74,17 @@ def servable() -> list[ModelCard]:
 
 def unavailable(name: str) -> str | None:
     """Why a known vault cannot be served, in a sentence for the client; None for an unknown or a servable one."""
-    _look()
-    row = Vault.objects.filter(name=name).first()
+    row = _row(name)
     if row is None or _present(row) is not None:
         return None
     reason = row.reason or "Its files were there and are gone."
     return f"The vault {name} cannot be served ({row.get_state_display()}): {reason}"
+
+
+def _row(name: str) -> Vault | None:
+    """Names come from clients: NUL and half surrogate pairs are none that a database could be asked for."""
+    _look()
+    return Vault.objects.filter(name=name).first() if clean(name) == name else None
 
 
 def rescan() -> discovery.Scan:

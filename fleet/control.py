@@ -55,9 +55,10 @@ def snapshot() -> EngineSnapshot:
     return get_worker().snapshot()
 
 
-def figures() -> dict[str, Any]:
+@async_to_sync
+async def figures() -> dict[str, Any]:
     """The engine's STATUS; empty while it is down."""
-    return async_to_sync(lambda: get_worker().status())()
+    return await get_worker().status()
 
 
 @async_to_sync

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from engine_double import WorkerDouble
 
 from fleet import catalog
 
@@ -33,3 +34,10 @@ def open_dir():
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o755)
         yield Path(name)
+
+
+@pytest.fixture
+def worker(monkeypatch):
+    double = WorkerDouble()
+    monkeypatch.setattr("fleet.control.get_worker", lambda: double)
+    return double

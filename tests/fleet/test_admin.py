@@ -1,0 +1,137 @@
+"""The admin through Django's test client: pages, rights and operations."""
+
+import pytest
+import vault_pairs as pairs
+from django.contrib.auth.models import Permission, User
+from django.urls import reverse
+from django.utils import timezone
+
+from engine.errors import EngineFailed
+from fleet import catalog
+from fleet.models import Event, Generation, Vault
+
+pytestmark = pytest.mark.django_db
+
+LIST = "/admin/fleet/vault/"
+
+
+@pytest.fixture
+def fleet(fleet_dir):
+    pairs.make(fleet_dir, "whole")
+    pairs.make(fleet_dir, "<b>bold & 'quoted'")
+    pairs.make_truncated(fleet_dir, "cut")
+    catalog.rescan()
+    return fleet_dir
+
+
+def messages(response) -> str:
+    return " ".join(str(message) for message in response.context["messages"])
+
+
+def test_the_list_tells_state_and_reason_and_escapes_names(admin_client, fleet, worker):
+    worker.model = "whole"
+    page = admin_client.get(LIST).content.decode()
+    assert "40,000 of 49,152 bytes are there" in page
+    assert "&lt;b&gt;bold &amp; &#x27;quoted&#x27;" in page
+    assert "<b>bold" not in page
+    assert "The engine runs it now." in page
+
+
+@pytest.mark.parametrize(
+    "query", ["?q=whole", "?state__exact=incomplete", "?quant__exact=Q4", "?o=4.-6", "?tokenizer_fit__exact=misfit"]
+)
+def test_filters_search_and_order(admin_client, fleet, worker, query):
+    assert admin_client.get(LIST + query).status_code == 200
+
+
+def test_a_vault_copied_in_appears_in_the_list(admin_client, fleet, worker):
+    pairs.make(fleet, "late")
+    catalog.forget_look()
+    assert "late" in admin_client.get(LIST).content.decode()
+
+
+def test_one_vaults_page_is_read_only(admin_client, fleet, worker):
+    for vault in Vault.objects.all():
+        url = reverse("admin:fleet_vault_change", args=[vault.pk])
+        page = admin_client.get(url).content.decode()
+        assert vault.vault_path.replace("&", "&amp;")[:20] in page
+        assert 'name="_save"' not in page
+        assert admin_client.post(url, {"name": "x"}).status_code == 403
+
+
+def test_switch_from_the_page_and_by_action(admin_client, fleet, worker):
+    vault = Vault.objects.get(name="whole")
+    answer = admin_client.post(reverse("admin:fleet_vault_switch", args=[vault.pk]), follow=True)
+    assert "The engine runs whole." in messages(answer)
+    admin_client.post(LIST, {"action": "switch_to", "_selected_action": [vault.pk]})
+    assert worker.asked == ["switch whole", "switch whole"]
+
+
+def test_switch_to_what_cannot_be_served_says_why(admin_client, fleet, worker):
+    vault = Vault.objects.get(name="cut")
+    answer = admin_client.post(reverse("admin:fleet_vault_switch", args=[vault.pk]), follow=True)
+    assert "cannot be served (incomplete)" in messages(answer)
+    assert worker.asked == []
+
+
+def test_a_failed_boot_is_told(admin_client, fleet, worker):
+    worker.error = EngineFailed("The engine ended with code 3.")
+    vault = Vault.objects.get(name="whole")
+    answer = admin_client.post(reverse("admin:fleet_vault_switch", args=[vault.pk]), follow=True)
+    assert "ended with code 3" in messages(answer)
+
+
+def test_rescan_and_unload(admin_client, fleet, worker):
+    assert "3 vaults seen" in messages(admin_client.post(LIST + "rescan/", follow=True))
+    assert "unloaded" in messages(admin_client.post(LIST + "unload/", follow=True))
+    assert worker.asked == ["unload"]
+    assert Event.objects.filter(kind="rescan").count() == 1
+
+
+def test_operations_need_post_a_token_and_the_right(client, admin_client, fleet, worker, django_user_model):
+    assert admin_client.get(LIST + "unload/").status_code == 405
+    viewer = django_user_model.objects.create_user("viewer", password="a long password", is_staff=True)
+    viewer.user_permissions.add(Permission.objects.get(codename="view_vault"))
+    client.force_login(viewer)
+    assert client.get(LIST).status_code == 200
+    assert client.post(LIST + "unload/").status_code == 403
+    strict = type(client)(enforce_csrf_checks=True)
+    strict.force_login(User.objects.get(username="admin"))
+    assert strict.post(LIST + "unload/").status_code == 403
+    assert worker.asked == []
+
+
+def test_only_missing_vaults_can_be_forgotten(admin_client, fleet, worker):
+    for vault in fleet.glob("cut*"):
+        vault.unlink()
+    catalog.rescan()
+    ids = list(Vault.objects.values_list("pk", flat=True))
+    admin_client.post(LIST, {"action": "delete_selected", "_selected_action": ids, "post": "yes"})
+    assert set(Vault.objects.values_list("name", flat=True)) == {"whole", "<b>bold & 'quoted'"}
+
+
+def test_the_live_view_tells_what_the_worker_says(admin_client, fleet, worker):
+    worker.model, worker.figures = "whole", {"state": "decode", "hits": 30, "rss": 1000}
+    Generation.objects.create(
+        time=timezone.now(), vault="whole", generated_tokens=11, decode_ms=1000, finish_reason="stop"
+    )
+    live = admin_client.get("/admin/live.json").json()
+    assert live["engine"]["model"] == "whole"
+    assert live["engine"]["waiting"] == 2
+    assert live["status"] == {"state": "decode", "hits": 30, "rss": 1000}
+    assert live["generations"][0]["speed"] == 10.0
+    assert live["machine"]["total"] > live["machine"]["available"] > 0
+
+
+def test_every_page_opens_without_and_with_rows(admin_client, fleet_dir, worker):
+    pages = ["/admin/", "/admin/fleet/event/", "/admin/fleet/generation/", LIST]
+    for _ in range(2):
+        assert [admin_client.get(page).status_code for page in pages] == [200] * len(pages)
+        pairs.make(fleet_dir, "one")
+        catalog.rescan()
+        Generation.objects.create(time=timezone.now(), vault="one", error="boom")
+
+
+@pytest.mark.parametrize("page", ["/admin/live.json", LIST, LIST + "rescan/"])
+def test_nothing_is_shown_to_strangers(client, page):
+    assert client.get(page).status_code == 302

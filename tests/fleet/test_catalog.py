@@ -1,0 +1,77 @@
+"""The door for api/ and engine/: what it answers, and that it never names a file that is gone."""
+
+import dataclasses
+import json
+
+import pytest
+import vault_pairs as pairs
+from django.utils import timezone
+
+from fleet import catalog
+from fleet.models import Vault
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_vault_copied_in_is_there_at_the_next_look(fleet_dir):
+    assert catalog.servable() == []
+    pairs.make(fleet_dir, "new")
+    catalog.forget_look()
+    assert [card.id for card in catalog.servable()] == ["new"]
+
+
+def test_a_look_is_not_repeated_within_a_second(fleet_dir, monkeypatch):
+    catalog.rescan()
+    monkeypatch.setattr("fleet.discovery.look", lambda options: pytest.fail("looked again"))
+    catalog.servable()
+
+
+def test_a_card_tells_what_the_files_say(fleet_dir):
+    vault = pairs.make(fleet_dir, "tiny", config=json.dumps({"eos_token_id": [3, 4]}), source_name="org/model")
+    card = catalog.find("tiny")
+    assert (card.vault_path, card.scout_path) == (vault, pairs.scout_of(vault))
+    assert (card.quant, card.vocab_size, card.eos_ids, card.lineage) == ("Q4", 96, (3, 4), "org/model")
+    assert card.tokenizer == ""
+    assert "no tokenizer" in card.tokenizer_note
+
+
+def test_a_file_removed_since_the_look_is_not_served(fleet_dir):
+    vault = pairs.make(fleet_dir, "tiny")
+    assert catalog.find("tiny") is not None
+    vault.unlink()
+    assert catalog.find("tiny") is None
+    assert catalog.servable() == []
+    assert "files" in catalog.unavailable("tiny")
+
+
+def test_why_a_known_vault_cannot_be_served(fleet_dir):
+    pairs.make_truncated(fleet_dir, "cut")
+    pairs.make(fleet_dir, "whole")
+    assert "incomplete" in catalog.unavailable("cut")
+    assert catalog.unavailable("whole") is None
+    assert catalog.unavailable("unknown") is None
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret", "/etc/passwd", "tiny/../tiny", "tiny\n", "", "TINY", "%74iny", "x" * 10_000]
+)
+def test_a_name_is_an_id_and_never_a_path(fleet_dir, name):
+    pairs.make(fleet_dir, "tiny")
+    assert catalog.find(name) is None
+
+
+def test_the_first_to_boot_is_the_named_then_the_last_used(fleet_dir, tmp_path, settings):
+    for name in ("a", "b", "c"):
+        pairs.make(fleet_dir, name)
+    catalog.rescan()
+    Vault.objects.filter(name="c").update(last_used=timezone.now())
+    assert [card.id for card in catalog.servable()] == ["c", "a", "b"]
+    settings.SMOE = dataclasses.replace(settings.SMOE, vault=fleet_dir / "b.smoe")
+    assert [card.id for card in catalog.servable()] == ["b", "c", "a"]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_event_loop_asks_through_threads(fleet_dir):
+    pairs.make(fleet_dir, "tiny")
+    assert (await catalog.afind("tiny")).id == "tiny"
+    assert [card.id for card in await catalog.aservable()] == ["tiny"]
