@@ -1,0 +1,79 @@
+"""The way of every generation endpoint: parse, then stream through a renderer or collect and answer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from engine import generation
+from engine.messages import Event, GenerationRequest
+
+from . import errors
+from .exchange import JsonAnswer, Request, StreamAnswer
+from .fields import Fields
+from .replies import Reply, collect
+from .sse import Frame, encode
+
+
+class Renderer(Protocol):
+    """Events -> frames of one stream. Pure; called in the order of the stream."""
+
+    def opening(self) -> list[Frame]: ...
+    def event(self, choice: int, event: Event) -> list[Frame]: ...
+    def keep_alive(self) -> list[Frame]: ...
+    def closing(self) -> list[Frame]: ...
+    def failure(self, failure: errors.Failure) -> list[Frame]: ...
+
+
+class Call(Protocol):
+    """A parsed request: the generations that it asks for, run one after the other, and how they are told."""
+
+    requests: list[GenerationRequest]
+    stream: bool
+
+    def renderer(self) -> Renderer: ...
+    def answer(self, replies: list[Reply]) -> Any: ...
+
+
+def endpoint(parse: Callable[[Fields, Request], Call], protocol: errors.Protocol):
+    """parse(body, request) -> Call, as a handler."""
+
+    async def handle(request: Request) -> JsonAnswer | StreamAnswer:
+        call = parse(Fields(await request.json()), request)
+        requests = [replace(item, request_id=request.id, client=request.client.id) for item in call.requests]
+        if call.stream:
+            return RenderedStream(requests, call.renderer(), protocol)
+        return JsonAnswer(call.answer([await collect(item) for item in requests]))
+
+    return handle
+
+
+class RenderedStream:
+    """A StreamAnswer: the events of `requests`, rendered."""
+
+    def __init__(self, requests: list[GenerationRequest], renderer: Renderer, protocol: errors.Protocol):
+        self.requests = requests
+        self.renderer = renderer
+        self.protocol = protocol
+
+    def opening(self) -> bytes:
+        return _encode(self.renderer.opening())
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for choice, request in enumerate(self.requests):
+            async with contextlib.aclosing(generation.stream(request)) as events:
+                async for event in events:
+                    yield _encode(self.renderer.event(choice, event))
+        yield _encode(self.renderer.closing())
+
+    def keep_alive(self) -> bytes:
+        return _encode(self.renderer.keep_alive())
+
+    def failure(self, error: BaseException) -> bytes:
+        return _encode(self.renderer.failure(errors.describe(error, self.protocol)))
+
+
+def _encode(frames: list[Frame]) -> bytes:
+    return b"".join(map(encode, frames))

@@ -1,0 +1,175 @@
+"""A Responses request's instructions, input items and tools -> neutral messages and tools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.errors import InvalidRequest
+
+from ..conversation import Message, arguments_object, fold_system, function_tool, tool_call, without_volatile_lines
+from ..errors import Refused
+from ..fields import Fields, required
+from ..seal import unseal
+from .messages import content_text
+from .parts import parse_function
+
+ROLES = ("system", "developer", "user", "assistant")
+# What a hosted tool left behind in a conversation from elsewhere; it carries no text of its own.
+_SILENT_ITEMS = (
+    *("web_search_call", "file_search_call", "code_interpreter_call", "computer_call", "computer_call_output"),
+    *("image_generation_call", "mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response"),
+    *("local_shell_call", "local_shell_call_output", "compaction", "tool_search_call", "tool_search_output"),
+)
+_CUSTOM_PARAMETERS = {
+    "type": "object",
+    "properties": {"input": {"type": "string", "description": "The tool's input, as it is."}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOrigin:
+    """How a client names the tool behind a function's name."""
+
+    name: str
+    namespace: str | None = None
+    custom: bool = False  # takes free text; the model is shown a function of one string, `input`
+
+
+@dataclass(slots=True)
+class ToolSet:
+    functions: list[dict[str, Any]] = field(default_factory=list)
+    origins: dict[str, ToolOrigin] = field(default_factory=dict)
+    ignored: list[str] = field(default_factory=list)
+
+    def add(self, tool: dict[str, Any], origin: ToolOrigin) -> None:
+        self.functions.append(tool)
+        self.origins[tool["function"]["name"]] = origin
+
+    def origin(self, name: str) -> ToolOrigin:
+        return self.origins.get(name, ToolOrigin(name))
+
+
+def qualified(name: str, namespace: str | None) -> str:
+    """The one name under which the model sees a tool of a namespace."""
+    return f"{namespace}__{name}" if namespace else name
+
+
+def parse_tools(fields: Fields) -> ToolSet:
+    tools = ToolSet()
+    for item in fields.objects("tools"):
+        _add_tool(tools, item, None)
+    return tools
+
+
+def _add_tool(tools: ToolSet, item: Fields, namespace: str | None) -> None:
+    match item.string("type", "function"):
+        case "function":
+            tool = parse_function(item)
+            origin = ToolOrigin(tool["function"]["name"], namespace)
+            tool["function"]["name"] = qualified(origin.name, namespace)
+            tools.add(tool, origin)
+        case "custom":
+            holder = item.object("custom") or item
+            origin = ToolOrigin(required(holder, "name"), namespace, custom=True)
+            name = qualified(origin.name, namespace)
+            tools.add(function_tool(name, holder.string("description"), _CUSTOM_PARAMETERS), origin)
+        case "namespace":
+            for inner in item.objects("tools"):
+                _add_tool(tools, inner, required(item, "name"))
+        case kind:
+            tools.ignored.append(f"{item.path}: this server has no tool of type {kind[:40]!r}")
+
+
+def parse_input(fields: Fields) -> list[Message]:
+    """The conversation; `instructions` lead it."""
+    messages: list[Message] = []
+    if instructions := fields.string("instructions"):
+        messages.append({"role": "system", "content": without_volatile_lines(instructions)})
+    value = fields.raw("input")
+    if isinstance(value, str):
+        messages.append({"role": "user", "content": value})
+        return fold_system(messages)
+    items = fields.objects("input", required=True)
+    if not items:
+        raise fields.fail("input", "must hold at least one item.")
+    conversation = _Conversation(messages)
+    for item in items:
+        conversation.add(item)
+    return fold_system(conversation.messages)
+
+
+class _Conversation:
+    """Items, which split one assistant turn into reasoning, text and calls, back into turns."""
+
+    def __init__(self, messages: list[Message]):
+        self.messages = messages
+        self.reasoning: list[str] = []
+
+    def add(self, item: Fields) -> None:
+        match item.string("type", "message"):
+            case "message":
+                self._message(item)
+            case "reasoning":
+                if text := _reasoning_text(item):
+                    self.reasoning.append(text)
+            case "function_call" | "custom_tool_call":
+                self._call(item)
+            case "function_call_output" | "custom_tool_call_output":
+                self._output(item)
+            case "item_reference":
+                raise Refused(
+                    f"{item.path} refers to a stored item; this server stores none. Send the items themselves.",
+                    item.path,
+                    "item_not_found",
+                )
+            case kind if kind not in _SILENT_ITEMS:
+                raise InvalidRequest(f"{item.at('type')} {kind[:40]!r} is not known to this server.", item.at("type"))
+
+    def _message(self, item: Fields) -> None:
+        role = item.choice("role", ROLES, "user")
+        text = content_text(item, optional=role == "assistant")
+        if role == "assistant":
+            self._assistant()["content"] = text
+        elif role == "user":
+            self.messages.append({"role": "user", "content": text})
+        else:
+            self.messages.append({"role": "system", "content": without_volatile_lines(text)})
+
+    def _assistant(self) -> Message:
+        """A new assistant turn, with the reasoning that came before it."""
+        message: Message = {"role": "assistant", "content": ""}
+        if self.reasoning:
+            message["reasoning_content"] = "\n".join(self.reasoning)
+            self.reasoning = []
+        self.messages.append(message)
+        return message
+
+    def _call(self, item: Fields) -> None:
+        name = qualified(required(item, "name"), item.string("namespace"))
+        if item.string("type") == "custom_tool_call":
+            arguments = {"input": item.string("input", "")}
+        else:
+            arguments = arguments_object(item.string("arguments", ""))
+        last = self.messages[-1] if self.messages else None
+        turn = last if last is not None and last["role"] == "assistant" and not self.reasoning else self._assistant()
+        turn.setdefault("tool_calls", []).append(tool_call(required(item, "call_id"), name, arguments))
+
+    def _output(self, item: Fields) -> None:
+        value = item.raw("output", "")
+        text = value if isinstance(value, str) else content_text(_as_content(item), optional=True, images="note")
+        self.messages.append({"role": "tool", "tool_call_id": required(item, "call_id"), "content": text})
+
+
+def _as_content(item: Fields) -> Fields:
+    """An output's parts, read as a message's content."""
+    return Fields({"content": item.raw("output")}, item.path)
+
+
+def _reasoning_text(item: Fields) -> str:
+    sealed = unseal(item.string("encrypted_content"))
+    if sealed is not None:
+        return sealed
+    return "".join(part.string("text", "") for part in item.objects("content"))

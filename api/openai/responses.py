@@ -1,0 +1,128 @@
+"""POST /v1/responses: parse, render the stream's events, answer. Nothing is stored between requests.
+
+Shapes: https://platform.openai.com/docs/api-reference/responses and .../responses-streaming
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from engine.messages import GenerationRequest
+
+from ..errors import Refused
+from ..exchange import Request, new_id
+from ..fields import Fields
+from ..replies import Reply
+from ..sampling import parse_sampling
+from . import parts
+from .response_input import ToolSet, parse_input, parse_tools, qualified
+from .response_items import ResponseDocument, item_of
+from .response_stream import ResponseStream
+
+_LOGPROBS = "message.output_text.logprobs"
+_ENCRYPTED = "reasoning.encrypted_content"
+MAX_TOP_LOGPROBS = 20
+
+
+@dataclass(slots=True)
+class ResponsesCall:
+    requests: list[GenerationRequest]
+    stream: bool
+    document: ResponseDocument
+
+    def renderer(self) -> ResponseStream:
+        return ResponseStream(self.document)
+
+    def answer(self, replies: list[Reply]) -> dict[str, Any]:
+        reply = replies[0]
+        items = [item_of(segment, self.document) for segment in reply.segments]
+        if self.document.logprobs:
+            _attach_logprobs(items, reply, self.document)
+        return self.document.ended(items, reply.finished)
+
+
+def _attach_logprobs(items: list[dict[str, Any]], reply: Reply, document: ResponseDocument) -> None:
+    """All of a reply's log probabilities belong to its text; they stand with the first text item."""
+    for item in items:
+        if item["type"] == "message":
+            item["content"][0]["logprobs"] = document.told_logprobs(reply.logprobs)
+            return
+
+
+def parse(fields: Fields, request: Request) -> ResponsesCall:
+    del request
+    _refuse(fields)
+    tools = parse_tools(fields)
+    messages = parse_input(fields)
+    effort = (fields.object("reasoning") or Fields({}, "reasoning")).choice("effort", parts.EFFORTS)
+    reasoning, template_kwargs = parts.parse_effort(effort)
+    text = fields.object("text") or Fields({}, "text")
+    include = fields.strings("include")
+    logprobs = fields.integer("top_logprobs", 0, MAX_TOP_LOGPROBS, 0) if _LOGPROBS in include else None
+    generation = GenerationRequest(
+        model=fields.string("model"),
+        messages=messages,
+        max_tokens=fields.integer("max_output_tokens", 1),
+        sampling=parse_sampling(fields),
+        logprobs=logprobs,
+        tools=tools.functions,
+        tool_choice=_tool_choice(fields, tools),
+        constraint=parts.parse_format(text.object("format")),
+        reasoning=reasoning,
+        template_kwargs=template_kwargs | parts.parse_template_kwargs(fields),
+    )
+    document = ResponseDocument(
+        id=new_id("resp_"),
+        created=int(time.time()),
+        model=generation.model or "",
+        asked=_asked(fields, effort),
+        tools=tools,
+        logprobs=logprobs is not None,
+        sealed_reasoning=_ENCRYPTED in include,
+    )
+    return ResponsesCall([generation], fields.boolean("stream"), document)
+
+
+def _asked(fields: Fields, effort: str | None) -> dict[str, Any]:
+    """The request's fields that a response repeats."""
+    return {
+        "instructions": fields.string("instructions"),
+        "max_output_tokens": fields.integer("max_output_tokens", 1),
+        "metadata": fields.mapping("metadata"),
+        "parallel_tool_calls": fields.boolean("parallel_tool_calls", True),
+        "previous_response_id": None,
+        "reasoning": {"effort": effort, "summary": None},
+        "store": False,
+        "temperature": fields.number("temperature"),
+        "text": fields.mapping("text") or {"format": {"type": "text"}},
+        "tool_choice": fields.raw("tool_choice", "auto"),
+        "tools": [item.values for item in fields.objects("tools")],
+        "top_p": fields.number("top_p"),
+        "truncation": fields.string("truncation", "disabled"),
+    }
+
+
+def _tool_choice(fields: Fields, tools: ToolSet):
+    """As chat's; a namespaced tool is named with its namespace."""
+    choice = fields.raw("tool_choice")
+    if isinstance(choice, dict) and isinstance(choice.get("namespace"), str) and isinstance(choice.get("name"), str):
+        named = {**choice, "name": qualified(choice["name"], choice["namespace"])}
+        fields = Fields({**fields.values, "tool_choice": named}, fields.path)
+    return parts.parse_tool_choice(fields, tools.functions)
+
+
+def _refuse(fields: Fields) -> None:
+    if previous := fields.string("previous_response_id"):
+        raise Refused(
+            f"Previous response {previous[:80]!r} is not there: this server stores no responses. "
+            "Send the whole conversation in input.",
+            "previous_response_id",
+            "previous_response_not_found",
+        )
+    for name in ("conversation", "prompt"):
+        if name in fields:
+            raise fields.fail(name, "is not supported: nothing is stored here. Send the whole conversation in input.")
+    if fields.boolean("background"):
+        raise fields.fail("background", "is not supported: this server answers while the client waits.")
