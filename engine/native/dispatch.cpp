@@ -26,7 +26,7 @@ struct Available {
   }
 };
 
-#if defined(__x86_64__) && defined(SMOE_VECTOR_SETS)
+#if defined(__x86_64__)
 constexpr bool has(unsigned word, unsigned bits) { return (word & bits) == bits; }
 
 // The register state that the operating system saves at a context switch (XCR0).

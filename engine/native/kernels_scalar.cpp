@@ -79,6 +79,6 @@ void fast_rows(const Matrix& w, int row0, int row1, const Activations& x, float*
 
 }  // namespace
 
-const Kernels scalar_kernels = table("scalar");
+constinit const Kernels scalar_kernels = table("scalar");
 
 }  // namespace smoe

@@ -1,0 +1,205 @@
+// Matrix products in every kernel set, against sums of doubles.
+#include <algorithm>
+
+#include "check.h"
+#include "random_matrix.h"
+
+using namespace smoe;
+using namespace testing;
+
+namespace {
+
+constexpr double unit_roundoff = 0x1p-24;
+
+struct Shape {
+  int rows, cols, tokens;
+};
+constexpr Shape shapes[] = {{1, 1, 1},   {3, 63, 2},  {5, 65, 3},   {7, 100, 9},  {2, 64, 1},   {17, 64, 5},
+                            {9, 128, 4}, {6, 192, 2}, {33, 320, 13}, {21, 576, 7}, {18, 1088, 26}, {4, 2048, 3}};
+
+struct Product {
+  const RandomMatrix& w;
+  std::vector<float> x;
+  int tokens;
+  std::size_t stride;
+  std::vector<char> prepared;
+
+  Product(const RandomMatrix& w, int tokens) : w(w), tokens(tokens), stride(std::size_t(w.cols) + 3) {
+    x = normal_floats((tokens - 1) * stride + w.cols);
+    for (std::size_t i = 0; i < x.size(); i += 97) x[i] *= 20;  // outliers, as real activations have
+  }
+
+  void prepare(const Kernels& kernels) {
+    prepared.assign(kernels.prepared_bytes(w.storage, w.cols) * tokens, char(0x55));
+    kernels.prepare(w.storage, x.data(), stride, tokens, w.cols, prepared.data());
+  }
+
+  // Rows [row0, row1) of tokens [token0, token1), in an exact buffer.
+  std::vector<float> run(const Kernels& kernels, int row0, int row1, int token0, int token1) const {
+    const std::size_t row = kernels.prepared_bytes(w.storage, w.cols);
+    const Activations part{token1 - token0, w.cols, x.data() + token0 * stride, stride,
+                           prepared.empty() ? nullptr : prepared.data() + token0 * row};
+    std::vector<float> y(std::size_t(token1 - token0) * w.rows, NAN);
+    kernels.matmul(w.view(), row0, row1, part, y.data(), w.rows);
+    return y;
+  }
+
+  std::vector<float> run(const Kernels& kernels) const { return run(kernels, 0, w.rows, 0, tokens); }
+};
+
+// Sum of |w x| over a row and token: what rounding errors are relative to.
+struct Expected {
+  double sum = 0, magnitude = 0;
+};
+
+Expected expected(const Product& p, int row, int token) {
+  Expected result;
+  for (int k = 0; k < p.w.cols; k++) {
+    const double term = p.w.at(row, k) * p.x[token * p.stride + k];
+    result.sum += term;
+    result.magnitude += std::fabs(term);
+  }
+  return result;
+}
+
+// Quantizing a group moves each of its activations by at most half a step, 1/254 of the group's largest.
+double quantization_bound(const Product& p, int row, int token) {
+  double bound = 0;
+  for (int k = 0; k < p.w.cols; k += 64) {
+    double largest = 0, weights = 0;
+    for (int i = k; i < k + 64; i++) {
+      largest = std::max(largest, std::fabs(double(p.x[token * p.stride + i])));
+      weights += std::fabs(p.w.at(row, i));
+    }
+    bound += largest / 254 * weights;
+  }
+  return bound;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && !std::memcmp(a.data(), b.data(), a.size() * sizeof(float));
+}
+
+void check_products(const Kernels& kernels, const Product& p) {
+  const std::vector<float> y = p.run(kernels);
+  for (int t = 0; t < p.tokens; t++)
+    for (int r = 0; r < p.w.rows; r++) {
+      const Expected want = expected(p, r, t);
+      // Any order of summation of n terms, the weight rounded twice more: (n + 3) u sum|w x|.
+      double tolerance = (p.w.cols + 3) * unit_roundoff * want.magnitude;
+      if (!p.prepared.empty()) tolerance += quantization_bound(p, r, t) * (1 + p.w.cols * unit_roundoff);
+      CHECK_NEAR(y[std::size_t(t) * p.w.rows + r], want.sum, tolerance + 1e-30);
+    }
+}
+
+// Every way to ask for a part gives the whole's bits.
+void check_independence(const Kernels& kernels, const Product& p) {
+  const std::vector<float> whole = p.run(kernels);
+  for (int token = 0; token < p.tokens; token++)
+    for (int count : {1, 2, 3, 5, 12}) {
+      if (token + count > p.tokens) break;
+      const int row0 = int(generator()() % p.w.rows), row1 = row0 + 1 + int(generator()() % (p.w.rows - row0));
+      const std::vector<float> part = p.run(kernels, row0, row1, token, token + count);
+      for (int t = 0; t < count; t++)
+        for (int r = 0; r < p.w.rows; r++) {
+          const float got = part[std::size_t(t) * p.w.rows + r];
+          if (r < row0 || r >= row1) CHECK(std::isnan(got));
+          else CHECK_EQ(got, whole[std::size_t(token + t) * p.w.rows + r]);
+        }
+    }
+}
+
+}  // namespace
+
+TEST(exact_products) {
+  for (Storage storage : every_storage)
+    for (const Shape& shape : shapes) {
+      const RandomMatrix w(storage, shape.rows, shape.cols);
+      const Product p(w, shape.tokens);
+      for (const Kernels* kernels : every_set()) {
+        check_products(*kernels, p);
+        check_independence(*kernels, p);
+      }
+    }
+}
+
+TEST(fast_products) {
+  for (Storage storage : every_storage)
+    for (const Shape& shape : shapes) {
+      const RandomMatrix w(storage, shape.rows, shape.cols);
+      Product p(w, shape.tokens);
+      std::vector<float> first;
+      for (const Kernels* kernels : every_set()) {
+        p.prepare(*kernels);
+        CHECK_EQ(!p.prepared.empty(), code_bits(storage) && shape.cols % 64 == 0);
+        check_products(*kernels, p);
+        check_independence(*kernels, p);
+        if (p.prepared.empty()) continue;
+        if (first.empty()) first = p.run(*kernels);
+        CHECK(same_bits(first, p.run(*kernels)));  // integer products leave nothing to the order of summation
+      }
+    }
+}
+
+TEST(prepared_activations_are_the_same_bytes_in_every_set) {
+  for (Storage storage : code_storages)
+    for (int cols : {64, 192, 576, 2048}) {
+      const RandomMatrix w(storage, 1, cols);
+      Product p(w, 2);
+      std::vector<char> first;
+      for (const Kernels* kernels : every_set()) {
+        p.prepare(*kernels);
+        if (first.empty()) first = p.prepared;
+        CHECK(first == p.prepared);
+      }
+    }
+}
+
+// The largest integers that a group can reach: overflow in 8- or 16-bit intermediate sums would show.
+TEST(extreme_codes_and_activations) {
+  for (Storage storage : code_storages)
+    for (int code : {0x00, 0xff})
+      for (float x : {1.0f, -1.0f, 1e30f, 1e-38f, 0.0f}) {
+        RandomMatrix w(storage, 5, 192);
+        std::fill(w.data.begin(), w.data.end(), std::uint8_t(code));
+        std::fill(w.scales.begin(), w.scales.end(), std::uint16_t(0x1400));  // 2^-10
+        Product p(w, 4);
+        std::fill(p.x.begin(), p.x.end(), x);
+        for (const Kernels* kernels : every_set()) {
+          p.prepare(*kernels);
+          for (float y : p.run(*kernels)) {
+            const double want = 192 * w.at(0, 0) * (x == 1e-38f ? 0.0f : x);  // that small counts as zero
+            CHECK_NEAR(y, want, std::fabs(want) * 200 * unit_roundoff);
+          }
+        }
+      }
+}
+
+TEST(dequantized_rows) {
+  for (Storage storage : every_storage)
+    for (int cols : {1, 63, 64, 100, 576}) {
+      const RandomMatrix w(storage, 3, cols);
+      for (const Kernels* kernels : every_set())
+        for (int r = 0; r < w.rows; r++) {
+          std::vector<float> row(cols);
+          kernels->dequantize_row(w.view(), r, row.data());
+          for (int k = 0; k < cols; k++) CHECK_NEAR(row[k], w.at(r, k), 2 * unit_roundoff * std::fabs(w.at(r, k)));
+        }
+    }
+}
+
+TEST(quantized_rows_are_within_half_a_step) {
+  for (Storage storage : code_storages)
+    for (int n : {1, 64, 100, 1024}) {
+      std::vector<float> x = normal_floats(n);
+      if (n > 200) std::fill_n(x.begin() + 64, 64, 0.0f);
+      RandomMatrix w(storage, 1, n);
+      quantize_row(storage, x.data(), n, w.data.data(), w.scales.data());
+      for (int i = 0; i < n; i++) {
+        const double scale = half_value(w.scales[i / 64]);
+        const double step = scale / (storage == Storage::q8 ? 127 : storage == Storage::q4 ? 7.5 : 1.5);
+        // The scale is a rounded half: the largest value may lie 2^-11 of it beyond the last code.
+        CHECK_NEAR(w.at(0, i), x[i], step / 2 * (1 + 1e-6) + scale * 0x1p-11);
+      }
+    }
+}
