@@ -26,8 +26,8 @@ class ExpertRing {
   virtual ~ExpertRing() = default;  // drops queued reads, waits for those under way
 
   // Asks for an expert: pins its slot if it is cached or begins to read it. False when every slot is pinned: release
-  // something first. (Where hints are being read into all others, this waits for one of them.) Each request that returned true is paired with one release(), and with a wait()
-  // before the bytes are used.
+  // something first. (Where hints are being read into all others, it waits for one of them.) Each request that
+  // returned true is paired with one release(), and with a wait() before the bytes are used.
   virtual bool request(int moe_index, int expert) = 0;
   // Blocks until the requested expert is whole in memory. Null on a read error (see error()): release() then drops
   // the slot, and the next request reads again.
