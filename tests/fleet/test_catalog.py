@@ -53,7 +53,8 @@ def test_why_a_known_vault_cannot_be_served(fleet_dir):
 
 
 @pytest.mark.parametrize(
-    "name", ["../secret", "/etc/passwd", "tiny/../tiny", "tiny\n", "", "TINY", "%74iny", "x" * 10_000]
+    "name",
+    ["../secret", "/etc/passwd", "tiny/../tiny", "tiny\n", "", "TINY", "%74iny", "x" * 10_000, "tiny\0", "\ud800"],
 )
 def test_a_name_is_an_id_and_never_a_path(fleet_dir, name):
     pairs.make(fleet_dir, "tiny")
