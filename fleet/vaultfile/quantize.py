@@ -4,6 +4,9 @@
     4 bits: weight = (code - 7.5) / 7.5 * scale, two codes a byte, low nibble first
     8 bits: weight = (code - 128) / 127 * scale, one byte
 
+Scales: the group's absmax at 4 bits; at 2 bits the best of 64 steps from 0.1 to 1.0 of it, for the least squared
+error; at 8 bits the best of 16 steps from 1 to 1.12 of it (a third less squared error than the absmax alone).
+
 Codes at 2 and 4 bits reproduce those of other tools bit for bit: they are rounded (half to even) against the
 float32 scale, before it is stored as float16. At 8 bits they are rounded against the stored scale, which is more
 exact. A group of zeros gets scale 0: without it, no even number of levels holds a zero.
@@ -11,7 +14,8 @@ exact. A group of zeros gets scale 0: without it, no even number of levels holds
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -21,7 +25,11 @@ CENTRE = {2: 1.5, 4: 7.5, 8: 128.0}
 SPAN = {2: 1.5, 4: 7.5, 8: 127.0}  # levels from the centre to the scale
 LOWEST = {2: 0, 4: 0, 8: 1}
 HIGHEST = {2: 3, 4: 15, 8: 255}
-SEARCH_STEPS = np.linspace(0.1, 1.0, 64).astype(np.float32)  # of the group's absmax, for 2 bits
+SEARCH_STEPS = {
+    2: np.linspace(0.1, 1.0, 64).astype(np.float32),
+    8: (1 + np.arange(16) / 127).astype(np.float32),
+}
+LARGEST = float(np.finfo(np.float16).max) / 1.125  # weight: room for the search's steps
 CHUNK = 4096  # groups at a time: the search's temporaries stay in the cache
 
 _LEVELS = {
@@ -37,39 +45,32 @@ def _codes(groups: np.ndarray, scales: np.ndarray, bits: int) -> np.ndarray:
     return np.clip(np.rint(scaled), LOWEST[bits], HIGHEST[bits])
 
 
-def _searched_scales(groups: np.ndarray) -> np.ndarray:
-    """The scale of each group with the least squared error at 2 bits; the smallest of equals."""
+def _restore(codes: np.ndarray, scales: np.ndarray, bits: int) -> np.ndarray:
+    return (codes - np.float32(CENTRE[bits])) / np.float32(SPAN[bits]) * scales[:, None]
+
+
+def _as_stored(scales: np.ndarray) -> np.ndarray:
+    return scales.astype(np.float16).astype(np.float32)
+
+
+def _scales(groups: np.ndarray, bits: int) -> np.ndarray:
+    """float32 [n] of groups [n, width]; of the steps tried, the first that has the least squared error."""
     absmax = np.abs(groups).max(axis=1)
+    if bits not in SEARCH_STEPS:
+        return absmax
     best_error = np.full(len(groups), np.inf, np.float32)
     best = np.zeros(len(groups), np.float32)
-    centre, span = np.float32(CENTRE[2]), np.float32(SPAN[2])
-    for step in SEARCH_STEPS:
-        scales = absmax * step
-        restored = (_codes(groups, scales, 2) - centre) / span * scales[:, None]
-        error = ((restored - groups) ** 2).sum(axis=1)
+    for step in SEARCH_STEPS[bits]:
+        scales = absmax * step if bits == 2 else _as_stored(absmax * step)
+        error = ((_restore(_codes(groups, scales, bits), scales, bits) - groups) ** 2).sum(axis=1)
         better = error < best_error
         best_error[better] = error[better]
         best[better] = scales[better]
     return best
 
 
-def _absmax_scales(groups: np.ndarray) -> np.ndarray:
-    return np.abs(groups).max(axis=1)
-
-
-def _stored_scales(groups: np.ndarray) -> np.ndarray:
-    return _absmax_scales(groups).astype(np.float16).astype(np.float32)
-
-
-_SCALES: dict[int, Callable[[np.ndarray], np.ndarray]] = {
-    2: _searched_scales,
-    4: _absmax_scales,
-    8: _stored_scales,
-}
-
-
 def _quantize_groups(groups: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
-    scales = _SCALES[bits](groups)
+    scales = _scales(groups, bits)
     return _codes(groups, scales, bits).astype(np.uint8).ravel(), scales.astype(np.float16)
 
 
@@ -94,13 +95,14 @@ def quantize(weights: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """
     flat = np.ascontiguousarray(weights, np.float32).ravel()
     largest = float(np.abs(flat).max(initial=0))
-    if not largest <= float(np.finfo(np.float16).max):
+    if not largest <= LARGEST:
         raise ValueError(f"largest weight {largest}: not finite, or beyond what a float16 scale can hold")
     whole = flat[: len(flat) // GROUP * GROUP].reshape(-1, GROUP)
     parts = [whole[start : start + CHUNK] for start in range(0, len(whole), CHUNK)]
     if len(flat) % GROUP:
         parts.append(flat[whole.size :].reshape(1, -1))
-    codes, scales = zip(*(_quantize_groups(part, bits) for part in parts), strict=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy leaves the interpreter's lock for the arithmetic
+        codes, scales = zip(*pool.map(_quantize_groups, parts, [bits] * len(parts)), strict=True)
     return _pack(np.concatenate(codes), bits), np.concatenate(scales)
 
 
