@@ -41,7 +41,7 @@ class Exchange:
                 messages = await answer.batch()
                 for event in self._digest(messages):
                     yield event
-                over = self._stopped or messages[-1] is answer.end
+                over = self._stopped or self._job.finished or messages[-1] is answer.end
             if isinstance(answer.end, Refused):
                 await self._repair(answer.end)
             else:
@@ -103,7 +103,7 @@ class Exchange:
             slid = max(0, len(self._ids) + self._generated - self._context)
         return Ended(
             reason=done.reason if done.reason in ("stop", "length", "cancel") else "stop",
-            prompt=len(self._ids),
+            prompt=int(number("prompt") or len(self._ids)),
             cached=int(number("cached") or self._cached),
             generated=self._generated,
             slid=int(slid) + self._cut,

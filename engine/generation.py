@@ -4,28 +4,178 @@
     await count_tokens(request) -> int           # the same templating, no engine
     await active_model() -> str | None           # the vault that an unknown or missing name runs on
 
-Both raise engine.errors. `stream` raises before its first event where the request cannot run at all; leaving the
+All raise engine.errors. `stream` raises before its first event where the request cannot run at all; leaving the
 iterator (break, aclose, cancelling the task) ends the generation in the engine.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import time
 from collections.abc import AsyncIterator
 
-from .messages import Event, GenerationRequest
+from django.conf import settings
 
+from fleet import catalog
+from fleet.catalog import ModelCard
+
+from . import masking, prompt, records
+from .errors import GenerationError, InvalidRequest, ModelUnavailable
+from .job import Ended, Job, Tokens
+from .messages import Event, Finished, FinishReason, GenerationRequest, Prefill, Usage
+from .prompt import Codec, Prompt
+from .records import Record
+from .reply import Reply
+from .worker import get_worker
+
+log = logging.getLogger("smoe.generation")
 MAX_TOKENS_CAP = 4096
+MAX_STOPS = 16
+BREATH = 16  # events in a row before others get the event loop: an engine may be faster than the network
 
 
 async def stream(request: GenerationRequest) -> AsyncIterator[Event]:
     """[Queued..] [Booting..] Prefill [text, reasoning and tool call deltas..] Finished."""
-    raise NotImplementedError
-    yield
+    record = records.new(request)
+    try:
+        async with contextlib.aclosing(_generate(request, record)) as events:
+            async for event in events:
+                yield event
+    except GenerationError as error:
+        record.error = error.message
+        raise
+    finally:
+        if not record.error and record.reason is None:
+            record.reason = "cancel"
+        records.finish(record)
 
 
 async def count_tokens(request: GenerationRequest) -> int:
-    raise NotImplementedError
+    """Ids of the prompt."""
+    card = await resolve(request.model)
+    return len((await prompt.encode(await prompt.codec_for(card), card, request)).ids)
 
 
 async def active_model() -> str | None:
-    raise NotImplementedError
+    """None where the fleet has nothing to serve."""
+    card = await active_card()
+    return card.id if card else None
+
+
+async def active_card() -> ModelCard | None:
+    """What the engine runs or boots, else what it would boot first."""
+    if card := get_worker().card:
+        return card
+    return next(iter(await catalog.aservable()), None)
+
+
+async def resolve(name: str | None) -> ModelCard:
+    """A vault by its id; an unknown, legacy or missing name means the active one. Raises ModelUnavailable."""
+    if name and name != settings.SMOE.model_id:
+        if card := await catalog.afind(name):
+            return card
+        if reason := await catalog.aunavailable(name):
+            raise ModelUnavailable(reason)
+    if card := await active_card():
+        return card
+    raise ModelUnavailable(
+        f"There is no vault to serve in {settings.SMOE.vault_dir}: put a pair of *.smoe and *.scout.safetensors there, "
+        "or make the demo's with `make demo`."
+    )
+
+
+async def start() -> None:
+    """Warms what the first request would wait for: the tokenizer and the engine, in the background."""
+    try:
+        if card := await active_card():
+            get_worker().start(card)
+            await prompt.codec_for(card)
+    except GenerationError as error:
+        log.error("%s", error.message)
+
+
+async def _generate(request: GenerationRequest, record: Record) -> AsyncIterator[Event]:
+    budget = _budget(request)
+    card = await resolve(request.model)
+    record.model = card.id
+    codec = await prompt.codec_for(card)
+    encoded = await prompt.encode(codec, card, request)
+    reply = Reply(codec, request, encoded)
+    job = await _job(request, card, codec, encoded, budget)
+    unbroken = 0
+    async with contextlib.aclosing(get_worker().stream(job)) as events:
+        async for event in events:
+            if isinstance(event, Tokens):
+                record.first_token = record.first_token or time.time()
+                for token in event.tokens:
+                    for told in reply.feed(token):
+                        yield told
+                        unbroken += 1
+                    if reply.stopped_by is not None:
+                        job.finish()
+                        break
+                    if unbroken >= BREATH:
+                        unbroken = 0
+                        await asyncio.sleep(0)
+                record.usage = _usage(record.usage.prompt, record.usage.cached, reply)
+            elif isinstance(event, Ended):
+                for told in reply.finish():
+                    yield told
+                yield _finished(event, reply, card, record)
+            else:
+                if isinstance(event, Prefill):
+                    record.usage = _usage(event.total, event.cached, reply)
+                yield event
+
+
+async def _job(request: GenerationRequest, card: ModelCard, codec: Codec, encoded: Prompt, budget: int) -> Job:
+    return Job(
+        card=card,
+        ids=encoded.ids,
+        max_tokens=budget,
+        sampling=request.sampling,
+        stop_ids=tuple(sorted(codec.eos_ids.difference(card.eos_ids))),
+        logprobs=request.logprobs,
+        mask=await masking.masks_for(request, card, codec, encoded),
+        client=request.client,
+    )
+
+
+def _budget(request: GenerationRequest) -> int:
+    """Clients send 32,000 or 128,000 as a matter of course: the cap is applied, not refused."""
+    if len(request.stop) > MAX_STOPS:
+        raise InvalidRequest(f"There are {len(request.stop)} stop strings: at most {MAX_STOPS} are supported.", "stop")
+    if request.max_tokens is None:
+        return settings.SMOE.max_tokens
+    if request.max_tokens < 1:
+        raise InvalidRequest(f"max_tokens is {request.max_tokens}: it must be at least 1.", "max_tokens")
+    return min(request.max_tokens, MAX_TOKENS_CAP)
+
+
+def _finished(ended: Ended, reply: Reply, card: ModelCard, record: Record) -> Finished:
+    record.reason = _reason(ended, reply)
+    record.usage = _usage(ended.prompt, ended.cached, reply)
+    record.timings = ended.timings
+    return Finished(
+        reason=record.reason,
+        usage=record.usage,
+        timings=ended.timings,
+        model=card.id,
+        stop_sequence=reply.stopped_by,
+        slid=ended.slid,
+        context=ended.context,
+    )
+
+
+def _reason(ended: Ended, reply: Reply) -> FinishReason:
+    if reply.stopped_by is not None:
+        return "stop_sequence"
+    if reply.calls and ended.reason == "stop":
+        return "tool_calls"
+    return ended.reason
+
+
+def _usage(prompt_ids: int, cached: int, reply: Reply) -> Usage:
+    return Usage(prompt_ids, cached, reply.generated, reply.reasoning)

@@ -15,9 +15,9 @@ from .protocol import Token
 MaskProvider = Callable[[Sequence[int]], str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Job:
-    """stop_ids end the generation as the vault's own end of sequence does."""
+    """stop_ids end the generation as the vault's own end of sequence does. `finished`: see `finish`."""
 
     card: ModelCard
     ids: Sequence[int]
@@ -27,6 +27,11 @@ class Job:
     logprobs: int | None = None
     mask: MaskProvider | None = None
     client: str = ""
+    finished: bool = False
+
+    def finish(self) -> None:
+        """The tokens told so far are enough: the worker ends the generation and tells `Ended` at once."""
+        self.finished = True
 
 
 @dataclass(frozen=True, slots=True)

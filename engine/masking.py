@@ -1,0 +1,37 @@
+"""What a request demands of its reply's text -> the masks that the engine samples inside."""
+
+from __future__ import annotations
+
+from fleet.catalog import ModelCard
+
+from .constraints import TokenMasks, Vocabulary, grammar_for
+from .constraints.marks import Marks
+from .job import MaskProvider
+from .messages import GenerationRequest
+from .prompt import Codec, Prompt, in_thread
+
+_vocabularies: dict[tuple[int, int], tuple[Codec, Vocabulary]] = {}  # by codec and the vault's vocabulary size
+
+
+async def masks_for(request: GenerationRequest, card: ModelCard, codec: Codec, prompt: Prompt) -> MaskProvider | None:
+    """None where anything may come. Raises InvalidRequest for what cannot be enforced."""
+    if request.constraint is None and request.tool_choice.mode not in ("required", "named"):
+        return None
+    return await in_thread(_masks, request, card, codec, prompt)
+
+
+def _masks(request: GenerationRequest, card: ModelCard, codec: Codec, prompt: Prompt) -> MaskProvider | None:
+    grammar = grammar_for(request, codec.profile.family, Marks(codec.special_tokens))
+    if grammar is None:
+        return None
+    tags = codec.profile.reasoning if request.messages else None
+    opened = tags is not None and prompt.end.rstrip().endswith(tags[0])
+    return TokenMasks(grammar, _vocabulary(card, codec), tags, codec.added_ids.get(tags[0]) if tags else None, opened)
+
+
+def _vocabulary(card: ModelCard, codec: Codec) -> Vocabulary:
+    key = (id(codec), card.vocab_size)
+    if key not in _vocabularies:
+        eos = sorted({*card.eos_ids, *codec.eos_ids})
+        _vocabularies[key] = (codec, Vocabulary(codec.serialized(), card.vocab_size, eos))
+    return _vocabularies[key][1]

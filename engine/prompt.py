@@ -1,0 +1,226 @@
+"""Messages -> token ids: chat template and tokenizer, in threads. Knows no HTTP and no engine.
+
+transformers takes seconds to import and a large prompt seconds to tokenize: both happen in this module's threads,
+never on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from django.conf import settings
+
+from fleet.catalog import ModelCard
+
+from .detokenizer import Vocabulary
+from .errors import InvalidRequest, ModelUnavailable
+from .messages import GenerationRequest
+from .replies import Profile, profile_for
+from .tool_prompt import describe_tools, knows_tools
+
+log = logging.getLogger("smoe.prompt")
+END_LENGTH = 200  # characters of the prompt that tell how the reply begins
+# A model that was never taught to chat gets its conversation as a script.
+PLAIN_TEMPLATE = (
+    "{% for m in messages %}{{ m.role | capitalize }}: {{ m.content }}\n\n{% endfor %}"
+    "{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+Messages = list[dict[str, Any]]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """`end`: the last characters of the text that the ids were made from."""
+
+    ids: list[int]
+    end: str
+
+
+class Codec:
+    """One loaded tokenizer with its template. Every method is for a worker thread."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        if not tokenizer.chat_template:
+            log.warning("%s has no chat template: its conversations are written as plain text", tokenizer.name_or_path)
+            tokenizer.chat_template = PLAIN_TEMPLATE
+        added = tokenizer.added_tokens_decoder.items()
+        special = {id for id, token in added if token.special} | set(tokenizer.all_special_ids)
+        self.special_tokens = {tokenizer.convert_ids_to_tokens(id): id for id in special}
+        self.vocabulary = Vocabulary(tokenizer.backend_tokenizer, frozenset(special))
+        self.size = len(tokenizer)
+        self.eos_ids = frozenset(() if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,))
+        self.added_ids = {token.content: id for id, token in added}
+        self.profile: Profile = profile_for(self.template, self.added_ids)
+
+    @property
+    def template(self) -> str:
+        """As its source, all of them where it has several."""
+        template = self._tokenizer.chat_template
+        return template if isinstance(template, str) else "\n".join(template.values())
+
+    def serialized(self) -> str:
+        """The text of its tokenizer.json."""
+        return self._tokenizer.backend_tokenizer.to_str()
+
+    def encode(self, request: GenerationRequest) -> Prompt:
+        """Raises InvalidRequest, with the template's own words where it refuses the messages."""
+        if request.prompt_ids is not None:
+            return Prompt(list(request.prompt_ids), "")
+        if request.text_prompt is not None:
+            return self._tokenized(request.text_prompt, add_special_tokens=True)
+        return self._tokenized(self._render(request), add_special_tokens=False)
+
+    def _tokenized(self, text: str, add_special_tokens: bool) -> Prompt:
+        ids = self._tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
+        bos = self._tokenizer.bos_token_id
+        while bos is not None and ids[:2] == [bos, bos]:  # the text's own, and the tokenizer's
+            del ids[0]
+        return Prompt(ids, text[-END_LENGTH:])
+
+    def _render(self, request: GenerationRequest) -> str:
+        messages = [dict(message) for message in request.messages]
+        tools = request.tools if request.tool_choice.mode != "none" else []
+        if not knows_tools(self.template):
+            messages, tools = describe_tools(messages, tools), []
+        refusal: Exception | None = None
+        for attempt in _attempts(messages):
+            try:
+                return self._apply_template(attempt, tools, request)
+            except Exception as error:  # a template is a program: it may raise anything
+                refusal = refusal or error
+        raise InvalidRequest(f"The model's chat template refuses these messages: {refusal}", "messages") from refusal
+
+    def _apply_template(self, messages: Messages, tools: list[dict[str, Any]], request: GenerationRequest) -> str:
+        thinking = (
+            {} if request.reasoning is None else {"enable_thinking": request.reasoning, "thinking": request.reasoning}
+        )
+        return self._tokenizer.apply_chat_template(
+            messages,
+            tools=tools or None,
+            tokenize=False,
+            add_generation_prompt=not request.continue_final_message,
+            continue_final_message=request.continue_final_message,
+            **thinking | request.template_kwargs,
+        )
+
+
+# --- messages that a template refuses -------------------------------------------------------------------------------
+
+
+def _attempts(messages: Messages) -> list[Messages]:
+    """The messages, then in the forms that stricter templates take: merged, without late or any system messages."""
+    forms = [messages]
+    for change in (_merge, lambda m: _merge(_late_system_as_user(m)), lambda m: _merge(_fold_system(m))):
+        changed = change(messages)
+        if changed not in forms:
+            forms.append(changed)
+    return forms
+
+
+def _merge(messages: Messages) -> Messages:
+    """Neighbours of one role become one message; tool results stay apart."""
+    merged: Messages = []
+    for message in messages:
+        if merged and message["role"] == merged[-1]["role"] != "tool":
+            merged[-1] = _joined(merged[-1], message)
+        else:
+            merged.append(message)
+    return merged
+
+
+def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    joined = {**first, **second, "content": "\n\n".join(filter(None, (first.get("content"), second.get("content"))))}
+    if calls := [*(first.get("tool_calls") or ()), *(second.get("tool_calls") or ())]:
+        joined["tool_calls"] = calls
+    return joined
+
+
+def _late_system_as_user(messages: Messages) -> Messages:
+    return messages[:1] + [{**m, "role": "user"} if m["role"] == "system" else m for m in messages[1:]]
+
+
+def _fold_system(messages: Messages) -> Messages:
+    return [{**m, "role": "user"} if m["role"] == "system" else m for m in messages]
+
+
+# --- loading --------------------------------------------------------------------------------------------------------
+
+_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="prompt")
+_loaded: dict[str, tuple[float, Codec]] = {}  # name -> (when its files changed, what was read)
+_loading = threading.Lock()
+_misfits: set[tuple[str, str]] = set()  # (vault, tokenizer) that were warned of
+
+
+async def codec_for(card: ModelCard) -> Codec:
+    """The vault's tokenizer, kept once loaded. Raises ModelUnavailable."""
+    codec = await in_thread(_load, card)
+    if codec.size > card.vocab_size and (card.id, card.tokenizer) not in _misfits:
+        _misfits.add((card.id, card.tokenizer))
+        log.warning(
+            "THE TOKENIZER DOES NOT FIT %s: %s has %d ids, the vault %d. Its replies will be nonsense.",
+            card.id,
+            card.tokenizer,
+            codec.size,
+            card.vocab_size,
+        )
+    return codec
+
+
+async def encode(codec: Codec, card: ModelCard, request: GenerationRequest) -> Prompt:
+    """Raises InvalidRequest."""
+    prompt = await in_thread(codec.encode, request)
+    if not prompt.ids:
+        raise InvalidRequest("The prompt is empty: send at least one token.", "messages")
+    largest, smallest = max(prompt.ids), min(prompt.ids)
+    if largest >= card.vocab_size or smallest < 0:
+        wrong = largest if largest >= card.vocab_size else smallest
+        raise InvalidRequest(f"Token id {wrong} is outside the vocabulary of {card.id} (0 to {card.vocab_size - 1}).")
+    return prompt
+
+
+async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
+
+
+def _load(card: ModelCard) -> Codec:
+    if not card.tokenizer:
+        raise ModelUnavailable(
+            f"{card.id} has no tokenizer: put its tokenizer files into {settings.SMOE.checkpoints_dir / card.id}/ "
+            "or name one with --tokenizer."
+        )
+    changed_at = _changed_at(Path(card.tokenizer))
+    with _loading:
+        known = _loaded.get(card.tokenizer)
+        if known is None or known[0] != changed_at:
+            _loaded[card.tokenizer] = known = (changed_at, _read(card))
+        return known[1]
+
+
+def _changed_at(directory: Path) -> float:
+    """A tokenizer that was replaced is loaded again. 0 for a name that is no directory."""
+    return max((file.stat().st_mtime for file in directory.glob("*") if file.is_file()), default=0.0)
+
+
+def _read(card: ModelCard) -> Codec:
+    is_local = Path(card.tokenizer).is_dir()
+    if is_local:  # read at import: nothing is asked of the model hub
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from transformers import AutoTokenizer
+
+    try:
+        return Codec(AutoTokenizer.from_pretrained(card.tokenizer, local_files_only=is_local))
+    except Exception as error:  # whatever its files hold, the reader's errors are of many kinds
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelUnavailable(f"The tokenizer {card.tokenizer} of {card.id} cannot be loaded: {reason}") from error
