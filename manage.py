@@ -4,12 +4,19 @@
 import os
 import sys
 
+from smoe_site import options
+
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "smoe_site.settings")
     from django.core.management import execute_from_command_line
 
-    execute_from_command_line(sys.argv)
+    try:
+        if sys.argv[1:2] == ["serve"]:
+            options.export_flags(sys.argv[2:])
+        execute_from_command_line(sys.argv)
+    except options.OptionError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ and the README's table is checked against it.
 
 from __future__ import annotations
 
+import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -100,3 +101,32 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Options:
         if environment.get(variable(f.name), "") != ""
     }
     return Options(**values)
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Every option as a flag that takes text; which were given is told apart from the defaults."""
+    for f in fields(Options):
+        default = f.default if f.default not in (None, "", ()) else "none"
+        parser.add_argument(
+            flag(f.name),
+            dest=f.name,
+            metavar=f.name.rpartition("_")[2].upper(),
+            default=argparse.SUPPRESS,
+            help=f"{f.metadata['help']} (default {default}; {variable(f.name)})".replace("%", "%%"),
+        )
+
+
+def export_flags(arguments: Sequence[str], environment: MutableMapping[str, str] = os.environ) -> None:
+    """Flags become variables, so that the settings, which read those alone, are right from the start.
+
+    What is no option is left to the command's own parser. Raises OptionError.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    add_flags(parser)
+    try:
+        given, _ = parser.parse_known_args(list(arguments))
+    except argparse.ArgumentError as error:
+        raise OptionError(str(error)) from None
+    for name, text in vars(given).items():
+        parse_value(name, text, flag(name))
+        environment[variable(name)] = text

@@ -1,0 +1,90 @@
+"""`manage.py serve`: the server in the foreground, with the engine booting behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from typing import Any
+
+from daphne.management.commands.runserver import get_default_application
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from engine.errors import EngineFailed
+from engine.server import ForegroundServer
+from engine.worker import get_worker
+from smoe_site import options
+
+
+class Command(BaseCommand):
+    help = "Serves the fleet: the chat console, the OpenAI and Anthropic protocols and the admin, until Ctrl-C."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        options.add_flags(parser.add_argument_group("server", "each also as the environment variable named behind it"))
+
+    def handle(self, *args: Any, **given: Any) -> None:
+        launch = settings.SMOE
+        _log_to_stderr(logging.INFO if given["verbosity"] else logging.WARNING)
+        _check_migrations()
+        _own_the_engine()
+        if not _is_loopback(launch.host):
+            self.stderr.write(f"Whoever can reach {launch.host} can use this server: there is no key to keep them out.")
+        application = get_default_application()
+        server = ForegroundServer(
+            application, launch.host, launch.port, launch.data_dir / "server.json", self._say_ready
+        )
+        server.run()
+        if server.failure:
+            raise CommandError(server.failure)
+
+    def _say_ready(self, url: str) -> None:
+        self.stdout.write(
+            f"S-MoE is serving on {url}\n"
+            f"  chat console        {url}/\n"
+            f"  OpenAI base URL     {url}/v1\n"
+            f"  Anthropic base URL  {url}\n"
+            f"  admin               {url}/admin/\n"
+            "Ctrl-C stops it."
+        )
+        self.stdout.flush()
+
+
+def _check_migrations() -> None:
+    try:
+        executor = MigrationExecutor(connection)
+        missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    except DatabaseError as error:
+        raise CommandError(f"The database cannot be used: {error}.") from error
+    finally:
+        connection.close()
+    if missing:
+        raise CommandError(f"The database lacks {len(missing)} migrations: run `python manage.py migrate` first.")
+
+
+def _own_the_engine() -> None:
+    worker = get_worker()
+    try:
+        asyncio.run(worker.lock.acquire(worker.limits.lock))
+    except EngineFailed as error:
+        raise CommandError(error.message) from None
+    except OSError as error:
+        raise CommandError(f"{worker.lock.path} cannot be written: {error.strerror}.") from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _log_to_stderr(level: int) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
+    logger = logging.getLogger("smoe")
+    logger.setLevel(level)
+    logger.addHandler(handler)
+    logger.propagate = False
