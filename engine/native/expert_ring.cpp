@@ -76,13 +76,17 @@ class Ring : public ExpertRing {
   bool request(int moe_index, int expert) override {
     const int number = flat(moe_index, expert);
     int s = slot_of_[at(number)];
+    const bool hit = s != kNone && slots_[at(s)].state.load(std::memory_order_acquire) == whole;
     if (s == kNone) {
       s = slot_for_request();
       if (s == kNone) return false;
       bind(s, number);
       read_later(s, demands_);
+    } else if (!hit) {
+      hasten(s);
     }
-    count(number, s);
+    add(hit ? hits_ : misses_, std::uint64_t{1});
+    add(uses_[at(number)], 1u);
     pin(s);
     return true;
   }
@@ -187,17 +191,12 @@ class Ring : public ExpertRing {
     return evict(cold_.front());
   }
 
-  // A slot whose read is queued as a hint moves on to the demands; one whose read failed as a hint is read again.
-  void count(int number, int s) {
+  // A read that is queued as a hint moves on to the demands; one that failed as a hint is tried again.
+  void hasten(int s) {
     Slot& slot = slots_[at(s)];
-    const std::uint32_t state = slot.state.load(std::memory_order_acquire);
-    add(state == whole ? hits_ : misses_, std::uint64_t{1});
-    add(uses_[at(number)], 1u);
-    if (state == pending && cancel(s, hints_)) read_later(s, demands_);
-    if (state == failed && slot.pins == 0) {
-      slot.state.store(pending, std::memory_order_relaxed);
-      read_later(s, demands_);
-    }
+    const bool failed_hint = slot.pins == 0 && slot.state.load(std::memory_order_acquire) == failed;
+    if (failed_hint) slot.state.store(pending, std::memory_order_relaxed);
+    if (failed_hint || cancel(s, hints_)) read_later(s, demands_);
   }
 
   void pin(int s) {

@@ -1,0 +1,286 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <list>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "check.h"
+#include "expert_ring.h"
+#include "vault_files.h"
+
+using namespace smoe;
+using namespace vault_files;
+
+// A vault of 3 MoE layers with 5, 8 and 6 experts, and a ring over it.
+struct Bench {
+  Folder folder;
+  VaultParts parts;
+  std::unique_ptr<Vault> vault;
+  std::unique_ptr<ExpertRing> ring;
+
+  explicit Bench(int slots, int workers = 2) {
+    Shape shape;
+    shape.hidden_layers = 3;
+    shape.layers = {{0, 5}, {1, 8}, {2, 6}};
+    parts = make_vault(shape);
+    CHECK_EQ(Vault::open(folder.write("v", parts.bytes()), "", "", &vault).message, "");
+    CHECK_EQ(ExpertRing::create(*vault, {slots, workers}, &ring).message, "");
+  }
+
+  // The record that this expert has in the file; layers lie in the table one after the other.
+  const std::string& record(int layer, int expert) const {
+    static constexpr int kFirst[] = {0, 5, 13};
+    return parts.records[static_cast<std::size_t>(kFirst[layer] + expert)];
+  }
+
+  bool right(const void* bytes, int layer, int expert) const {
+    const std::string& expected = record(layer, expert);
+    return bytes && std::memcmp(bytes, expected.data(), expected.size()) == 0;
+  }
+
+  // Requests, waits, compares, releases: whether it was a hit.
+  bool use(int layer, int expert) {
+    const RingCounters before = ring->counters();
+    CHECK(ring->request(layer, expert));
+    CHECK(right(ring->wait(layer, expert), layer, expert));
+    CHECK(ring->ready(layer, expert));
+    ring->release(layer, expert);
+    const RingCounters after = ring->counters();
+    CHECK_EQ(after.hits + after.misses, before.hits + before.misses + 1);
+    return after.hits > before.hits;
+  }
+
+  std::uint64_t record_bytes() const { return parts.records[0].size(); }
+};
+
+static std::pair<int, int> random_expert(std::mt19937& random) {
+  static constexpr int kExperts[] = {5, 8, 6};
+  const int layer = static_cast<int>(random() % 3);
+  return {layer, static_cast<int>(random() % static_cast<unsigned>(kExperts[layer]))};
+}
+
+class LruModel {
+ public:
+  explicit LruModel(std::size_t slots) : slots_(slots) {}
+
+  bool use(std::pair<int, int> expert) {
+    const auto place = std::find(order_.begin(), order_.end(), expert);
+    const bool hit = place != order_.end();
+    if (hit) order_.erase(place);
+    else if (order_.size() == slots_) order_.pop_front();
+    order_.push_back(expert);
+    return hit;
+  }
+
+ private:
+  std::size_t slots_;
+  std::list<std::pair<int, int>> order_;
+};
+
+TEST(hits_and_misses_are_those_of_an_lru_list) {
+  for (const int slots : {1, 2, 3, 7, 18, 19}) {
+    Bench bench(slots, 1 + slots % 4);
+    LruModel model(static_cast<std::size_t>(slots));
+    std::mt19937 random(static_cast<unsigned>(slots));
+    std::uint64_t misses = 0;
+    int differ = 0;
+    for (int i = 0; i < 1500; ++i) {
+      const auto expert = random_expert(random);
+      const bool hit = model.use(expert);
+      misses += !hit;
+      differ += bench.use(expert.first, expert.second) != hit;
+    }
+    CHECK_EQ(differ, 0);
+    CHECK_EQ(bench.ring->counters().misses, misses);
+    CHECK_EQ(bench.ring->counters().bytes_read, misses * bench.record_bytes());
+  }
+}
+
+TEST(no_more_slots_than_experts) {
+  Bench bench(1000);
+  CHECK_EQ(bench.ring->slots(), 19);
+  CHECK_EQ(bench.ring->slot_bytes(), 16384u);
+  CHECK_EQ(bench.ring->used(), 0);
+  bench.use(0, 0);
+  bench.use(0, 0);
+  bench.use(2, 5);
+  CHECK_EQ(bench.ring->used(), 2);
+  CHECK_EQ(bench.ring->uses(0, 0), 2u);
+  CHECK_EQ(bench.ring->uses(2, 5), 1u);
+  CHECK_EQ(bench.ring->uses(1, 0), 0u);
+}
+
+TEST(wrong_options) {
+  Bench bench(1);
+  std::unique_ptr<ExpertRing> ring;
+  CHECK(bool{ExpertRing::create(*bench.vault, {0, 1}, &ring)});
+  CHECK(bool{ExpertRing::create(*bench.vault, {1, 0}, &ring)});
+}
+
+TEST(a_full_ring_of_pins_refuses_and_recovers) {
+  Bench bench(2);
+  CHECK(bench.ring->request(0, 0));
+  CHECK(bench.ring->request(0, 1));
+  CHECK(!bench.ring->request(0, 2));
+  CHECK_EQ(bench.ring->uses(0, 2), 0u);
+  CHECK(bench.ring->request(0, 1));  // a second pin needs no slot
+  CHECK(bench.right(bench.ring->wait(0, 1), 0, 1));
+  bench.ring->release(0, 1);
+  CHECK(!bench.ring->request(0, 2));
+  bench.ring->release(0, 1);
+  CHECK(bench.ring->request(0, 2));
+  CHECK(bench.right(bench.ring->wait(0, 2), 0, 2));
+  CHECK(bench.right(bench.ring->wait(0, 0), 0, 0));  // never moved
+  bench.ring->release(0, 0);
+  bench.ring->release(0, 2);
+}
+
+TEST(requests_for_one_expert_share_its_read) {
+  Bench bench(3, 1);
+  for (int i = 0; i < 3; ++i) CHECK(bench.ring->request(1, 7));
+  for (int i = 0; i < 3; ++i) CHECK(bench.right(bench.ring->wait(1, 7), 1, 7));
+  for (int i = 0; i < 3; ++i) bench.ring->release(1, 7);
+  CHECK_EQ(bench.ring->counters().bytes_read, bench.record_bytes());
+  CHECK_EQ(bench.ring->counters().hits + bench.ring->counters().misses, 3u);
+  CHECK_EQ(bench.ring->used(), 1);
+}
+
+// A hint's read ends at some time: request it until it is a hit at once.
+TEST(a_hint_that_has_been_read_is_a_hit) {
+  Bench bench(4);
+  bench.ring->prefetch(1, 3);
+  while (bench.ring->counters().bytes_read == 0) std::this_thread::yield();
+  CHECK(!bench.ring->ready(1, 3));  // not requested
+  bench.use(1, 3);
+  bench.use(1, 3);
+  CHECK(bench.ring->counters().hits >= 1);
+  CHECK_EQ(bench.ring->counters().bytes_read, bench.record_bytes());
+}
+
+TEST(hints_never_take_what_is_pinned) {
+  Bench bench(2);
+  CHECK(bench.ring->request(0, 0));
+  CHECK(bench.ring->request(0, 1));
+  for (int e = 0; e < 8; ++e) bench.ring->prefetch(1, e);
+  CHECK(bench.right(bench.ring->wait(0, 0), 0, 0));
+  CHECK(bench.right(bench.ring->wait(0, 1), 0, 1));
+  CHECK_EQ(bench.ring->counters().bytes_read, 2 * bench.record_bytes());
+  bench.ring->release(0, 0);
+  bench.ring->release(0, 1);
+}
+
+TEST(a_request_gets_its_slot_from_hints) {
+  Bench bench(1, 1);
+  for (int i = 0; i < 200; ++i) {
+    bench.ring->prefetch(1, i % 8);
+    CHECK(bench.ring->request(0, i % 5));
+    CHECK(bench.right(bench.ring->wait(0, i % 5), 0, i % 5));
+    bench.ring->release(0, i % 5);
+  }
+}
+
+TEST(a_hint_keeps_what_is_cached_from_the_next_eviction) {
+  Bench bench(2);
+  bench.use(0, 0);
+  bench.use(0, 1);
+  bench.ring->prefetch(0, 0);
+  bench.use(0, 2);
+  CHECK(bench.use(0, 0));
+}
+
+TEST(releasing_without_waiting) {
+  Bench bench(2, 1);
+  for (int i = 0; i < 300; ++i) {
+    CHECK(bench.ring->request(1, i % 8));
+    bench.ring->release(1, i % 8);
+  }
+  CHECK(!bench.use(0, 0));
+  CHECK(bench.use(0, 0));
+}
+
+TEST(a_ring_that_ends_while_reads_are_queued) {
+  for (int i = 0; i < 20; ++i) {
+    Bench bench(19, 1);
+    for (int e = 0; e < 8; ++e) CHECK(bench.ring->request(1, e));
+    for (int e = 0; e < 6; ++e) bench.ring->prefetch(2, e);
+    bench.ring.reset();
+  }
+}
+
+TEST(a_read_error_concerns_one_expert) {
+  Bench bench(3);
+  const ExpertRecord& last = bench.vault->expert(2, 5);
+  const std::string path = bench.folder.path("v");
+  const std::string whole = read_file(path);
+  CHECK_EQ(::truncate(path.c_str(), static_cast<off_t>(last.offset + 100)), 0);
+  for (int i = 0; i < 2; ++i) {
+    CHECK(bench.ring->request(2, 5));
+    CHECK(bench.ring->request(2, 5));
+    CHECK(bench.ring->wait(2, 5) == nullptr);
+    CHECK(bench.ring->wait(2, 5) == nullptr);
+    CHECK_EQ(bench.ring->error().message, path + ": read at byte " + std::to_string(last.offset + 100) +
+                                              " failed: the file ends there; was it truncated?");
+    bench.ring->release(2, 5);
+    bench.ring->release(2, 5);
+    bench.use(0, 1);
+  }
+  bench.ring->prefetch(2, 5);  // fails unseen
+  bench.use(1, 1);
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << whole;
+  // The hint's read may still end as failed before this request sees it; the next one reads again.
+  if (bench.ring->request(2, 5), bench.ring->wait(2, 5) == nullptr) {
+    bench.ring->release(2, 5);
+    CHECK(bench.ring->request(2, 5));
+  }
+  CHECK(bench.right(bench.ring->wait(2, 5), 2, 5));
+  bench.ring->release(2, 5);
+}
+
+// Batches pinned together, hints between, counters read by another thread: what the model does in a prefill.
+TEST(stress) {
+  for (const int slots : {1, 2, 6, 12}) {
+    Bench bench(slots, 4);
+    std::mt19937 random(99u + static_cast<unsigned>(slots));
+    std::atomic<bool> over{false};
+    std::thread watcher([&] {
+      while (!over) {
+        const RingCounters counters = bench.ring->counters();
+        if (counters.stall_ms < 0 || bench.ring->used() > slots || bench.ring->uses(0, 0) > 100000) over = true;
+        std::this_thread::yield();
+      }
+    });
+    std::uint64_t granted = 0;
+    for (int round = 0; round < 800 && !over; ++round) {
+      std::vector<std::pair<int, int>> batch;
+      for (unsigned n = 1 + random() % 8; n > 0; --n) {
+        const auto expert = random_expert(random);
+        if (random() % 3 == 0) bench.ring->prefetch(expert.first, expert.second);
+        else if (bench.ring->request(expert.first, expert.second)) batch.push_back(expert);
+      }
+      granted += batch.size();
+      std::shuffle(batch.begin(), batch.end(), random);
+      for (const auto& [layer, expert] : batch) {
+        if (random() % 8 != 0) CHECK(bench.right(bench.ring->wait(layer, expert), layer, expert));
+        bench.ring->release(layer, expert);
+      }
+    }
+    CHECK(!over);
+    over = true;
+    watcher.join();
+    CHECK_EQ(bench.ring->counters().hits + bench.ring->counters().misses, granted);
+    CHECK_EQ(bench.ring->error().message, "");
+  }
+}
+
+// tmpfs refuses direct I/O on many kernels; either way the bytes must come.
+TEST(a_vault_in_shared_memory) {
+  if (::access("/dev/shm", W_OK) != 0) return;
+  ::setenv("TMPDIR", "/dev/shm", 1);
+  {
+    Bench bench(3);
+    for (int e = 0; e < 8; ++e) bench.use(1, e);
+  }
+  ::unsetenv("TMPDIR");
+}
