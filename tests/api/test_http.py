@@ -246,7 +246,7 @@ def test_context_errors_in_the_words_that_clients_parse(http, script):
     assert told.startswith("input length and `max_tokens` exceed context limit: 4000 + 256 > 4096")
 
 
-# --- errors after it ---------------------------------------------------------------------------------------------------
+# --- errors after it --------------------------------------------------------------------------------------------------
 
 
 def broken():

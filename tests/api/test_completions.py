@@ -1,0 +1,88 @@
+import openai
+import pytest
+from engine_script import finished, prefill
+from wire import post_stream
+
+from engine.messages import TextDelta, TokenLogprob
+
+PATH = "/v1/completions"
+
+
+def ask(**fields):
+    return {"model": "m", "prompt": "Once", **fields}
+
+
+def test_answer_and_stream(base_url, script):
+    sdk = openai.OpenAI(base_url=f"{base_url}/v1", api_key="x")
+    whole = sdk.completions.create(**ask())
+    pieces = list(sdk.completions.create(**ask(), stream=True))
+
+    assert whole.choices[0].text == "Hello" == "".join(piece.choices[0].text for piece in pieces)
+    assert whole.choices[0].finish_reason == pieces[-1].choices[0].finish_reason == "stop"
+    assert whole.usage == pieces[-1].usage
+    assert script.request.text_prompt == "Once"
+
+
+def test_several_prompts_and_choices(http, script):
+    answer = http.post(PATH, json=ask(prompt=["a", "b"], n=2, echo=True)).json()
+
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
+    assert [choice["text"] for choice in answer["choices"]] == ["aHello", "aHello", "bHello", "bHello"]
+    assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (24, 12)
+
+
+def test_token_ids_as_prompts(http, script):
+    http.post(PATH, json=ask(prompt=[1, 2, 3]))
+    assert script.request.prompt_ids == [1, 2, 3]
+    http.post(PATH, json=ask(prompt=[[1], [2, 3]]))
+    assert [request.prompt_ids for request in script.requests[1:]] == [[1], [2, 3]]
+
+
+def test_echo_comes_first_in_the_stream(http):
+    frames = [data for _, data in post_stream(http, PATH, ask(echo=True)) if data != "[DONE]"]
+    assert frames[0]["choices"][0]["text"] == "Once"
+    assert "".join(frame["choices"][0]["text"] for frame in frames) == "OnceHello"
+
+
+def test_include_usage(http):
+    frames = [data for _, data in post_stream(http, PATH, ask(stream_options={"include_usage": True}))]
+    assert frames[-2]["choices"] == []
+    assert frames[-2]["usage"]["total_tokens"] == 15
+    assert all(frame["usage"] is None for frame in frames[:-2])
+
+
+def test_logprobs_as_parallel_lists(http, script):
+    tokens = [
+        TokenLogprob(1, "He", b"He", -0.1, ((1, "He", b"He", -0.1), (2, "So", b"So", -2.0))),
+        TokenLogprob(3, "y", b"y", -0.2, ((3, "y", b"y", -0.2),)),
+    ]
+    script.steps = [prefill(), *(TextDelta(token.text, 1, (token,)) for token in tokens), finished()]
+    logprobs = http.post(PATH, json=ask(logprobs=2)).json()["choices"][0]["logprobs"]
+
+    assert logprobs == {
+        "tokens": ["He", "y"],
+        "token_logprobs": [-0.1, -0.2],
+        "top_logprobs": [{"He": -0.1, "So": -2.0}, {"y": -0.2}],
+        "text_offset": [0, 2],
+    }
+    streamed = [data["choices"][0]["logprobs"] for _, data in post_stream(http, PATH, ask(logprobs=2))[:-1]]
+    assert [one["text_offset"] for one in streamed if one] == [[0], [2]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": None}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [1, "a"]}, "prompt"),
+        ({"prompt": {"a": 1}}, "prompt"),
+        ({"suffix": "end"}, "suffix"),
+        ({"best_of": 3}, "best_of"),
+        ({"logprobs": True}, "logprobs"),
+        ({"echo": True, "logprobs": 1}, "logprobs"),
+        ({"echo": True, "prompt": [1, 2]}, "echo"),
+    ],
+)
+def test_wrong_fields_are_named(http, fields, param):
+    answer = http.post(PATH, json=ask() | fields)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
