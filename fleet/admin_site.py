@@ -6,15 +6,25 @@ from django.contrib import admin
 from django.http import HttpRequest, JsonResponse
 from django.urls import path
 
+_ORDER = {"Vault": 0, "Generation": 1, "Event": 2, "ApiKey": 3}
+
 
 class FleetAdminSite(admin.AdminSite):
     site_header = "S-MoE"
     site_title = "S-MoE"
     index_title = "Fleet"
+    site_url = None  # the console's link stands beside the user's name
     index_template = "admin/cockpit.html"
 
     def get_urls(self):
         return [path("live.json", self.admin_view(self.live), name="live"), *super().get_urls()]
+
+    def get_app_list(self, request, app_label=None):
+        """The fleet comes first, in the order in which an operator needs its lists."""
+        apps = sorted(super().get_app_list(request, app_label), key=lambda app: app["app_label"] != "fleet")
+        for app in apps:
+            app["models"].sort(key=lambda model: _ORDER.get(model["object_name"], len(_ORDER)))
+        return apps
 
     def live(self, request: HttpRequest) -> JsonResponse:
         from . import live  # models are not loaded yet when the site is made

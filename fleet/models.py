@@ -136,6 +136,8 @@ class Generation(models.Model):
 
     class Meta:
         ordering = ["-time", "-id"]
+        verbose_name = _("request")
+        verbose_name_plural = _("request log")
 
     def __str__(self) -> str:
         return f"{self.request_id or self.pk} on {self.vault or 'no vault'}"

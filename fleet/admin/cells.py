@@ -48,7 +48,7 @@ def fit(vault: Vault, positions: int) -> SafeString | str:
         return badge(f"needs {human_bytes(need.least)}", "bad", title)
     return format_html(
         '<span class="smoe-fit" title="{}"><meter min="0" max="100" value="{}">{} %</meter> '
-        "<small>{} at least, {} % of experts fit</small></span>",
+        "<small class='smoe-note'>from {}; {} % of experts fit</small></span>",
         title,
         round(share * 100),
         round(share * 100),

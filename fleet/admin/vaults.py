@@ -6,6 +6,7 @@ import json
 
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import path, reverse
@@ -19,18 +20,7 @@ from . import cells
 
 @admin.register(Vault)
 class VaultAdmin(admin.ModelAdmin):
-    list_display = (
-        "vault",
-        "state_badge",
-        "quant",
-        "model_type",
-        "shape",
-        "size",
-        "fit",
-        "tokens",
-        "speed",
-        "last_used",
-    )
+    list_display = ("vault", "standing", "kind", "size", "fit", "tokens", "used")
     list_filter = ("state", "quant", "model_type", "tokenizer_source", "tokenizer_fit")
     search_fields = ("name", "model_type", "lineage", "description", "reason")
     search_help_text = "Id, model type, lineage, description or reason"
@@ -105,17 +95,24 @@ class VaultAdmin(admin.ModelAdmin):
     def state_badge(self, row: Vault):
         return cells.state(row)
 
+    @admin.display(description="state", ordering="state")
+    def standing(self, row: Vault):
+        return format_html("{}<small class='smoe-note'>{}</small>", cells.state(row), row.reason)
+
     @admin.display(description="reason")
     def why(self, row: Vault):
         return row.reason or row.tokenizer_note or "-"
 
-    @admin.display(description="layers x experts", ordering="experts_per_layer")
-    def shape(self, row: Vault):
-        return f"{row.moe_layers} x {row.experts_per_layer}, top {row.top_k}" if row.top_k else "-"
+    @admin.display(description="model", ordering="model_type")
+    def kind(self, row: Vault):
+        if not row.top_k:
+            return "-"
+        parts = f"{row.moe_layers} x {row.experts_per_layer} experts, {row.top_k} a token"
+        return format_html("{} {}<small class='smoe-note'>{}</small>", row.model_type, row.quant, parts)
 
     @admin.display(description="size", ordering="vault_bytes")
     def size(self, row: Vault):
-        return human_bytes(row.total_bytes)
+        return format_html('<span class="smoe-figure">{}</span>', human_bytes(row.total_bytes))
 
     @admin.display(description="memory")
     def fit(self, row: Vault):
@@ -128,6 +125,14 @@ class VaultAdmin(admin.ModelAdmin):
     @admin.display(description="speed", ordering="tokens_per_second")
     def speed(self, row: Vault):
         return cells.speed(row.tokens_per_second)
+
+    @admin.display(description="last used", ordering="last_used")
+    def used(self, row: Vault):
+        if row.last_used is None:
+            return "-"
+        return format_html(
+            "{}<small class='smoe-note'>{}</small>", naturaltime(row.last_used), cells.speed(row.tokens_per_second)
+        )
 
     @admin.display(description="vault size")
     def vault_size(self, row: Vault):

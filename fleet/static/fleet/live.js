@@ -45,7 +45,7 @@ function showFigures(now) {
   const status = now.status;
   const tokens = rate(now, "generated");
   write("speed", tokens === null ? "-" : `${tokens.toFixed(1)} tok/s`);
-  write("queue", now.engine.running ? `1 runs, ${now.engine.waiting} wait` : `${now.engine.waiting} wait`);
+  write("queue", `${now.engine.running ? 1 : 0} running, ${now.engine.waiting} waiting`);
   const uses = (status.hits || 0) + (status.misses || 0);
   write("hits", uses ? `${(100 * status.hits / uses).toFixed(1)} %` : "-");
   const read = rate(now, "bytes");
