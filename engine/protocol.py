@@ -186,7 +186,8 @@ class Parser:
     def __init__(self) -> None:
         self.version = 2
         self._rest = b""
-        self._error: list[bytes] = []  # the words so far of a version-1 error
+        self._error: list[bytes] = []  # of version 1: the words so far of an error,
+        self._fin = ""  # and of an answer's end
 
     def feed(self, data: bytes) -> list[Message]:
         """The messages that `data` completes. Raises ProtocolError."""
@@ -206,7 +207,6 @@ class Parser:
         return list(self._read_words(words))
 
     def _read_words(self, words: Iterable[bytes]) -> Iterator[Message]:
-        fin = ""
         for word in words:
             if word.isdigit() and not self._error:
                 yield Token(int(word))
@@ -216,10 +216,10 @@ class Parser:
                     yield _refused(b" ".join(self._error)[2:-2].split()[1:])
                     self._error = []
             elif word.startswith(b"fin="):
-                fin = word[4:].decode("ascii", "replace")
+                self._fin = word[4:].decode("ascii", "replace")
             elif word == b"<<DONE>>":
-                yield Done(fin)
-                fin = ""
+                yield Done(self._fin)
+                self._fin = ""
             elif b"=" not in word:
                 raise ProtocolError(f"unexpected word {word[:80]!r}")
 

@@ -21,7 +21,8 @@ from daphne.server import Server
 from twisted.internet import error, reactor
 
 from . import generation
-from .worker import close_worker, get_worker
+from .errors import EngineFailed
+from .worker import get_worker
 
 log = logging.getLogger("smoe.server")
 FAREWELL = 1.0  # seconds that streams have to say how they end
@@ -51,24 +52,36 @@ class ForegroundServer(Server):
     def run(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._on_signal)
-        try:
-            super().run()
-        finally:
+        super().run()
+        if not self.failure:
             self._server_file.unlink(missing_ok=True)
 
     def listen_success(self, port: Any) -> None:
         super().listen_success(port)
         self._ports.append(port)
-        url = _url(self._host, port.getHost().port)
-        _write_private(self._server_file, {"pid": os.getpid(), "url": url, "token": secrets.token_urlsafe(32)})
-        self._spawn(generation.start())
-        self._ready(url)
+        self._spawn(self._begin(_url(self._host, port.getHost().port)))
 
     def listen_error(self, failure: Any) -> None:
         reason = failure.value
         if isinstance(reason, error.CannotListenError):
             reason = getattr(reason.socketError, "strerror", None) or reason.socketError
-        self.failure = f"Port {self._port} of {self._host} cannot be used ({reason}): choose another one with --port."
+        self._fail(f"Port {self._port} of {self._host} cannot be used ({reason}): choose another one with --port.")
+
+    async def _begin(self, url: str) -> None:
+        worker = get_worker()
+        try:
+            await worker.lock.acquire(worker.limits.lock)
+            _write_private(self._server_file, {"pid": os.getpid(), "url": url, "token": secrets.token_urlsafe(32)})
+        except EngineFailed as failed:
+            self._fail(failed.message)
+        except OSError as failed:
+            self._fail(f"{self._server_file.parent} cannot be written: {failed.strerror}.")
+        else:
+            self._ready(url)
+            await generation.start()
+
+    def _fail(self, sentence: str) -> None:
+        self.failure = sentence
         self.stop()
 
     def _on_signal(self) -> None:
@@ -81,7 +94,7 @@ class ForegroundServer(Server):
         log.info("stopping; a second signal ends everything at once")
         for port in self._ports:
             port.stopListening()
-        await close_worker()
+        await get_worker().close()
         await self._farewell()
         self.stop()
 

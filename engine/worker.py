@@ -316,7 +316,7 @@ def get_worker() -> Worker:
 
 
 async def close_worker() -> None:
-    """Ends the process's worker for good; another call of get_worker would make a new one."""
+    """Ends the process's worker; get_worker makes a new one after (a server that stops keeps its closed one)."""
     global _worker
     worker, _worker = _worker, None
     if worker:

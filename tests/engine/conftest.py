@@ -1,5 +1,6 @@
 """Workers on engine doubles: scripts that are written while they run, and logs of what the double saw."""
 
+import asyncio
 import dataclasses
 import json
 from pathlib import Path
@@ -36,6 +37,14 @@ class Double:
     def lines(self, word: str) -> list[str]:
         """What the engine was told, of lines that begin with `word`."""
         return [event["line"] for event in self.events("line") if event["line"].startswith(word)]
+
+    async def sees(self, word: str) -> None:
+        """Until the engine has been told such a line."""
+        async with asyncio.timeout(10):
+            while True:
+                if self.lines(word):
+                    return
+                await asyncio.sleep(0.005)
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ async def test_an_engine_that_is_killed_while_idle_is_told_as_down(make_worker, 
     await ask(worker, [1], 1)
     os.kill(worker.snapshot().pid, signal.SIGKILL)
     await until(lambda: worker.snapshot().state == "down")
-    assert "SIGKILL" in worker.snapshot().last_error
+    await until(lambda: "SIGKILL" in worker.snapshot().last_error)
     assert (await ask(worker, [2], 1))[0] == [2]
 
 
@@ -216,7 +216,7 @@ async def test_switch_waits_for_the_running_reply(make_worker, double, ask, othe
     double.play(token_delay=0.005)
     worker = make_worker()
     running = asyncio.create_task(ask(worker, [1, 2], 20))
-    await until(lambda: double.lines("GEN"))
+    await double.sees("GEN")
     await worker.switch(other_card)
     assert (await running)[0] == echo([1, 2], 20)
     assert worker.snapshot().model == "beta"
@@ -239,7 +239,7 @@ async def test_status_answers_beside_a_generation(make_worker, double, ask):
     worker = make_worker()
     assert await worker.status() == {}
     running = asyncio.create_task(ask(worker, [1, 2], 30))
-    await until(lambda: double.lines("GEN"))
+    await double.sees("GEN")
     figures = await asyncio.gather(worker.status(), worker.status())
     assert figures[0]["rss"] == 1000
     assert len(figures[1]["filler"]) == 300_000
@@ -279,7 +279,7 @@ async def test_close_ends_everything(make_worker, double, ask):
     double.play(token_delay=0.01, boot_delay=0.01)
     worker = make_worker()
     tasks = [asyncio.create_task(ask(worker, [n], 1000)) for n in (1, 2)]
-    await until(lambda: double.lines("GEN"))
+    await double.sees("GEN")
     pid = worker.snapshot().pid
     await worker.close()
     results = await asyncio.gather(*tasks, return_exceptions=True)

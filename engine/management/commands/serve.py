@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import logging
 from typing import Any
@@ -13,9 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from engine.errors import EngineFailed
 from engine.server import ForegroundServer
-from engine.worker import get_worker
 from smoe_site import options
 
 
@@ -29,7 +26,6 @@ class Command(BaseCommand):
         launch = settings.SMOE
         _log_to_stderr(logging.INFO if given["verbosity"] else logging.WARNING)
         _check_migrations()
-        _own_the_engine()
         if not _is_loopback(launch.host):
             self.stderr.write(f"Whoever can reach {launch.host} can use this server: there is no key to keep them out.")
         application = get_default_application()
@@ -62,16 +58,6 @@ def _check_migrations() -> None:
         connection.close()
     if missing:
         raise CommandError(f"The database lacks {len(missing)} migrations: run `python manage.py migrate` first.")
-
-
-def _own_the_engine() -> None:
-    worker = get_worker()
-    try:
-        asyncio.run(worker.lock.acquire(worker.limits.lock))
-    except EngineFailed as error:
-        raise CommandError(error.message) from None
-    except OSError as error:
-        raise CommandError(f"{worker.lock.path} cannot be written: {error.strerror}.") from error
 
 
 def _is_loopback(host: str) -> bool:
