@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from django.conf import settings
+
 from .errors import Forbidden
 
 EXPOSED_HEADERS = "X-Request-Id, Request-Id, Retry-After"
@@ -60,6 +62,10 @@ class AccessPolicy:
 
     bound_host: str
     allowed_origins: tuple[str, ...]
+
+    @classmethod
+    def from_settings(cls) -> AccessPolicy:
+        return cls(settings.SMOE.host, tuple(settings.SMOE.allow_origin))
 
     def check_host(self, host: str | None) -> None:
         """Raises Forbidden. Without a Host (HTTP/1.0) the request is no browser's."""

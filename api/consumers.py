@@ -109,10 +109,10 @@ class Exchange:
         self.scope = scope
         self.send = send
         self.endpoint = endpoint
-        self.headers = _header_map(scope["headers"])
+        self.headers = header_map(scope["headers"])
         self.id = request_id(self.headers)
         self.protocol = endpoint.protocol_of(scope["path"], self.headers)
-        self.policy = AccessPolicy(settings.SMOE.host, tuple(settings.SMOE.allow_origin))
+        self.policy = AccessPolicy.from_settings()
         self.begun = False
         self.stopping = False  # the server ends, not the client
         self.last_sent = 0.0
@@ -127,10 +127,10 @@ class Exchange:
                 await self._stream(answer)
         except asyncio.CancelledError:
             if self.stopping and not self.begun:
-                await self._fail(ShuttingDown("The server is shutting down."))
+                await self.fail(ShuttingDown("The server is shutting down."))
             raise
         except Exception as error:
-            await self._fail(error)
+            await self.fail(error)
 
     async def _answer(self, body: bytes, body_bytes: int) -> JsonAnswer | StreamAnswer:
         method = self.scope["method"]
@@ -155,7 +155,7 @@ class Exchange:
         self.policy.check_origin(origin, host)
         return JsonAnswer(None, 204, self.policy.preflight_headers(self.headers, self.endpoint.methods()))
 
-    async def _fail(self, error: Exception) -> None:
+    async def fail(self, error: Exception) -> None:
         failure = errors.describe(error, self.protocol)
         payload = error_payload(failure, self.protocol, self.id)
         await self._send_json(JsonAnswer(payload, failure.status, failure.headers))
@@ -220,7 +220,22 @@ class Exchange:
                 await self._write(answer.keep_alive())
 
 
-def _header_map(pairs: list[tuple[bytes, bytes]]) -> dict[str, str]:
+def guard_host(application: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """`application`, a site for browsers, under the Host check that the protocols have."""
+
+    async def guarded(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        exchange = Exchange(scope, send, Endpoint())
+        try:
+            exchange.policy.check_host(exchange.headers.get("host"))
+        except errors.Forbidden as error:
+            await exchange.fail(error)
+        else:
+            await application(scope, receive, send)
+
+    return guarded
+
+
+def header_map(pairs: list[tuple[bytes, bytes]]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in pairs:
         headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))

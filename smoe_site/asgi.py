@@ -9,14 +9,15 @@ from django.urls import re_path
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "smoe_site.settings")
 django_application = get_asgi_application()
 
-from api.routing import fallback, routes  # noqa: E402 - needs the settings loaded
+from api.consumers import guard_host  # noqa: E402 - needs the settings loaded
+from api.routing import fallback, routes  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
         "http": URLRouter(
             [
                 *routes,
-                re_path(r"^(?:admin(?:/|$)|control/|static/|$)", django_application),
+                re_path(r"^(?:admin(?:/|$)|control/|static/|$)", guard_host(django_application)),
                 fallback,
             ]
         )

@@ -189,6 +189,11 @@ def test_a_name_pointed_at_loopback_is_refused(http, script, host):
     assert script.requests == []
 
 
+def test_the_pages_for_people_have_the_same_host_check(http):
+    assert http.get("/static/none.css", headers={"host": "evil.example"}).status_code == 403
+    assert http.get("/static/none.css").status_code == 404
+
+
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST"])
 def test_loopback_names_are_served(http, host):
     assert http.get("/api/hello", headers={"host": host}).status_code == 200
