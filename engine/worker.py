@@ -27,7 +27,7 @@ from django.conf import settings
 from fleet.catalog import ModelCard
 from smoe_site.options import Options
 
-from . import launch
+from . import happenings, launch
 from .errors import EngineFailed, GenerationError, ModelUnavailable, ShuttingDown
 from .exchange import Exchange
 from .job import Job, WorkerEvent
@@ -84,6 +84,8 @@ class Worker:
         self._last_error = ""
         self._since = time.time()
         self._boots = 0
+        self._booted: str | None = None  # the vault that was up last
+        self._crashed = False  # since the last boot
         self._closing = False
 
     # --- what others may ask ----------------------------------------------------------------------------------------
@@ -244,6 +246,7 @@ class Worker:
     async def _spawn_engine(self, card: ModelCard) -> None:
         await self.lock.acquire(self.limits.lock)
         log.info("starting the engine on %s", card.id)
+        started = time.monotonic()
         process = await EngineProcess.spawn(launch.command(self.options, card), inherit=[self.lock.descriptor])
         self._boots += 1
         self.lock.note(process.pid)
@@ -255,6 +258,13 @@ class Worker:
             await session.stop()
             raise _boot_error(card, session, error) from None
         log.info("the engine is up on %s (serve protocol %d, process %d)", card.id, hello.version, process.pid)
+        self._tell_boot(card, process.pid, hello.version, time.monotonic() - started)
+
+    def _tell_boot(self, card: ModelCard, pid: int, version: int, seconds: float) -> None:
+        kind = "respawn" if self._crashed else "switch" if self._booted not in (None, card.id) else "boot"
+        self._crashed, self._booted = False, card.id
+        message = f"The engine runs {card.id} after {seconds:.1f} s."
+        happenings.tell(kind, card.id, message, pid=pid, protocol=version, seconds=round(seconds, 3))
 
     async def _retire(self) -> None:
         if session := self._session:
@@ -265,6 +275,15 @@ class Worker:
         if session.failure != "stopped":
             self._last_error = f"The engine ended ({session.failure})."
             log.error("the engine (process %d) ended: %s", session.process.pid, session.failure)
+            self._crashed = True
+            happenings.tell(
+                "crash",
+                self._card.id if self._card else "",
+                self._last_error,
+                pid=session.process.pid,
+                exit_code=session.process.returncode,
+                stderr=session.process.last_lines,
+            )
         if session is self._session:
             self._since = time.time()
 
@@ -273,6 +292,7 @@ class Worker:
         self._failures[card.id] = _Failures(before.count + 1 if before else 1, time.monotonic(), error)
         self._last_error = error.message
         log.error("%s", error.message)
+        happenings.tell("failed", card.id, error.message)
 
     def _pause_after_failures(self, card: ModelCard) -> None:
         failures = self._failures.get(card.id)
