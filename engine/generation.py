@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from django.conf import settings
 
@@ -23,7 +23,7 @@ from fleet.catalog import ModelCard
 
 from . import masking, prompt, records
 from .errors import GenerationError, InvalidRequest, ModelUnavailable
-from .job import Ended, Job, Tokens
+from .job import Ended, Job, Tokens, WorkerEvent
 from .messages import Event, Finished, FinishReason, GenerationRequest, Prefill, Usage
 from .prompt import Codec, Prompt
 from .records import Record
@@ -33,13 +33,14 @@ from .worker import get_worker
 log = logging.getLogger("smoe.generation")
 MAX_TOKENS_CAP = 4096
 MAX_STOPS = 16
-BREATH = 16  # events in a row before others get the event loop: an engine may be faster than the network
+BREATH = 16  # events in a row before others get the event loop
 
 
 async def stream(request: GenerationRequest) -> AsyncIterator[Event]:
     """[Queued..] [Booting..] Prefill [text, reasoning and tool call deltas..] Finished."""
     record = records.new(request)
     try:
+        records.start(record)
         async with contextlib.aclosing(_generate(request, record)) as events:
             async for event in events:
                 yield event
@@ -54,7 +55,7 @@ async def stream(request: GenerationRequest) -> AsyncIterator[Event]:
 
 async def count_tokens(request: GenerationRequest) -> int:
     """Ids of the prompt."""
-    card = await resolve(request.model)
+    card = await resolve(request.model, request.vaults)
     return len((await prompt.encode(await prompt.codec_for(card), card, request)).ids)
 
 
@@ -71,8 +72,18 @@ async def active_card() -> ModelCard | None:
     return next(iter(await catalog.aservable()), None)
 
 
-async def resolve(name: str | None) -> ModelCard:
-    """A vault by its id; an unknown, legacy or missing name means the active one. Raises ModelUnavailable."""
+async def resolve(name: str | None, allowed: frozenset[str] | None = None) -> ModelCard:
+    """A vault by its id; an unknown, legacy or missing name means the active one. Raises ModelUnavailable.
+
+    allowed: those that the client's key may use; None means every one.
+    """
+    card = await _resolve(name)
+    if allowed is not None and card.id not in allowed:
+        raise ModelUnavailable(f"This key may not use {card.id}; it may use {', '.join(sorted(allowed))}.")
+    return card
+
+
+async def _resolve(name: str | None) -> ModelCard:
     if name and name != settings.SMOE.model_id:
         if card := await catalog.afind(name):
             return card
@@ -98,36 +109,54 @@ async def start() -> None:
 
 async def _generate(request: GenerationRequest, record: Record) -> AsyncIterator[Event]:
     budget = _budget(request)
-    card = await resolve(request.model)
+    card = await resolve(request.model, request.vaults)
     record.model = card.id
     codec = await prompt.codec_for(card)
     encoded = await prompt.encode(codec, card, request)
-    reply = Reply(codec, request, encoded)
     job = await _job(request, card, codec, encoded, budget)
-    unbroken = 0
+    reply = Reply(codec, request, encoded)
+    breaths = Breaths()
     async with contextlib.aclosing(get_worker().stream(job)) as events:
         async for event in events:
-            if isinstance(event, Tokens):
-                record.first_token = record.first_token or time.time()
-                for token in event.tokens:
-                    for told in reply.feed(token):
-                        yield told
-                        unbroken += 1
-                    if reply.stopped_by is not None:
-                        job.finish()
-                        break
-                    if unbroken >= BREATH:
-                        unbroken = 0
-                        await asyncio.sleep(0)
-                record.usage = _usage(record.usage.prompt, record.usage.cached, reply)
-            elif isinstance(event, Ended):
-                for told in reply.finish():
-                    yield told
-                yield _finished(event, reply, card, record)
-            else:
-                if isinstance(event, Prefill):
-                    record.usage = _usage(event.total, event.cached, reply)
-                yield event
+            for told in _told(event, reply, job, record):
+                yield told
+                await breaths.take()
+
+
+def _told(event: WorkerEvent, reply: Reply, job: Job, record: Record) -> Iterator[Event]:
+    """What the client gets for one of the worker's events; `record` follows."""
+    if isinstance(event, Tokens):
+        record.first_token = record.first_token or time.time()
+        yield from _text(event, reply, job)
+        record.usage = _usage(record.usage.prompt, record.usage.cached, reply)
+    elif isinstance(event, Ended):
+        yield from reply.finish()
+        yield _finished(event, reply, job.card, record)
+    else:
+        if isinstance(event, Prefill):
+            record.usage = _usage(event.total, event.cached, reply)
+        yield event
+
+
+def _text(event: Tokens, reply: Reply, job: Job) -> Iterator[Event]:
+    for token in event.tokens:
+        yield from reply.feed(token)
+        if reply.stopped_by is not None:
+            job.finish()
+            return
+
+
+class Breaths:
+    """Gives others the event loop now and then: an engine may be faster than the network."""
+
+    def __init__(self) -> None:
+        self._unbroken = 0
+
+    async def take(self) -> None:
+        self._unbroken += 1
+        if self._unbroken >= BREATH:
+            self._unbroken = 0
+            await asyncio.sleep(0)
 
 
 async def _job(request: GenerationRequest, card: ModelCard, codec: Codec, encoded: Prompt, budget: int) -> Job:

@@ -1,0 +1,227 @@
+"""generation.stream on the version-2 double: text, counts, reasons, names. Token ids are the interop tokenizer's."""
+
+import asyncio
+import contextlib
+import dataclasses
+
+import pytest
+from transformers import AutoTokenizer
+
+from engine import generation, records, worker
+from engine.errors import EngineFailed, InvalidRequest, ModelUnavailable
+from engine.messages import (
+    Finished,
+    GenerationRequest,
+    Prefill,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStart,
+)
+
+SAY_HI = [{"role": "user", "content": "Hi"}]
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Köln"}}\n</tool_call>'
+TOOL = {
+    "type": "function",
+    "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+}
+
+
+@pytest.fixture(scope="session")
+def tokenizer(interop_dir):
+    return AutoTokenizer.from_pretrained(interop_dir / "tiny-qwen3moe-checkpoint", local_files_only=True)
+
+
+@pytest.fixture
+def fleet(card, other_card, interop_dir, make_worker, monkeypatch):
+    """Two vaults, alpha (first) and beta; a third that is known and broken."""
+    tokenizer = str(interop_dir / "tiny-qwen3moe-checkpoint")
+    cards = {each.id: dataclasses.replace(each, tokenizer=tokenizer) for each in (card, other_card)}
+
+    async def find(name):
+        return cards.get(name)
+
+    async def servable():
+        return list(cards.values())
+
+    async def unavailable(name):
+        return "The vault broken cannot be served." if name == "broken" else None
+
+    for name, double in {"afind": find, "aservable": servable, "aunavailable": unavailable}.items():
+        monkeypatch.setattr(generation.catalog, name, double)
+    monkeypatch.setattr(worker, "_worker", make_worker())
+    return cards
+
+
+@pytest.fixture
+def says(double, tokenizer):
+    """The double replies with this text, then the end of sequence."""
+
+    def says(text, **told):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        double.play(reply=ids, **told)
+        return ids
+
+    return says
+
+
+async def run(messages=SAY_HI, **request):
+    return [
+        event async for event in generation.stream(GenerationRequest(**{"model": None, "messages": messages} | request))
+    ]
+
+
+def text_of(events):
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+async def test_a_reply(fleet, says, tokenizer):
+    ids = says("Grüße 👩‍👩‍👧‍👦 漢字!")
+    events = await run()
+    prompt = tokenizer.apply_chat_template(SAY_HI, add_generation_prompt=True, return_dict=False)
+    assert text_of(events) == "Grüße 👩‍👩‍👧‍👦 漢字!"
+    assert not any("\ufffd" in event.text for event in events if isinstance(event, TextDelta))
+    finished = events[-1]
+    assert (finished.reason, finished.model, finished.context, finished.slid) == ("stop", "alpha", 4096, 0)
+    assert (finished.usage.prompt, finished.usage.generated) == (len(prompt), len(ids))
+    assert next(event for event in events if isinstance(event, Prefill)).total == len(prompt)
+    assert await generation.count_tokens(GenerationRequest(model=None, messages=SAY_HI)) == len(prompt)
+
+
+async def test_budgets(fleet, says, double):
+    says("a b c d e f g h")
+    finished = (await run(max_tokens=1))[-1]
+    assert (finished.reason, finished.usage.generated) == ("length", 1)
+    await run(max_tokens=128_000)
+    await run()
+    assert [line.split()[1] for line in double.lines("GEN")] == ["1", "4096", "256"]
+    with pytest.raises(InvalidRequest) as refused:
+        await run(max_tokens=0)
+    assert refused.value.param == "max_tokens"
+
+
+async def test_names(fleet, says, double):
+    says("ok")
+    for asked, ran in [(None, "alpha"), ("beta", "beta"), ("gpt-4", "beta"), ("s-moe", "beta"), ("../alpha", "beta")]:
+        assert (await run(model=asked))[-1].model == ran
+    with pytest.raises(ModelUnavailable, match="broken cannot be served"):
+        await run(model="broken")
+    fleet.clear()
+    assert (await run(model="alpha"))[-1].model == "beta"  # its files are gone and it runs on
+    await worker.get_worker().unload()
+    with pytest.raises(ModelUnavailable, match="no vault"):
+        await run()
+
+
+async def test_a_stop_string_over_token_borders(fleet, says, double, tokenizer):
+    ids = says("one two STOP three", token_delay=0.01)
+    events = await run(stop=("STOP", "nowhere"))
+    finished = events[-1]
+    assert text_of(events) == "one two "
+    assert (finished.reason, finished.stop_sequence) == ("stop_sequence", "STOP")
+    first = next(n for n in range(len(ids) + 1) if "STOP" in tokenizer.decode(ids[:n]))
+    assert finished.usage.generated == first
+    says("next")
+    assert text_of(await run()) == "next"
+    assert len(double.lines("CANCEL")) == 1
+
+
+async def test_what_looked_like_a_stop_string_is_shown_at_the_end(fleet, says):
+    says("almost ST")
+    assert text_of(await run(stop=("STOP",))) == "almost ST"
+    with pytest.raises(InvalidRequest, match="16"):
+        await run(stop=tuple(f"stop{n}" for n in range(17)))
+
+
+async def test_special_tokens_never_show(fleet, says):
+    says("a<|im_start|>b<|endoftext|>c")
+    assert text_of(await run()) == "abc"
+
+
+async def test_log_probabilities_belong_to_their_text(fleet, says, tokenizer):
+    ids = says("Hé 🦊")
+    events = await run(logprobs=1)
+    entries = [entry for event in events if isinstance(event, TextDelta) for entry in event.logprobs]
+    assert [entry.id for entry in entries] == ids
+    assert b"".join(entry.raw for entry in entries) == "Hé 🦊".encode()
+    assert all(entry.logprob == -0.5 and entry.top[0][0] == entry.id for entry in entries)
+    assert sum(event.tokens for event in events if isinstance(event, TextDelta)) == len(ids)
+
+
+async def test_a_tool_call(fleet, says):
+    says(f"Let me look.\n{CALL}")
+    events = await run(tools=[TOOL])
+    assert text_of(events).strip() == "Let me look."
+    (start,) = (event for event in events if isinstance(event, ToolCallStart))
+    assert (start.index, start.name) == (0, "weather")
+    arguments = "".join(event.arguments for event in events if isinstance(event, ToolCallDelta))
+    assert arguments == '{"city": "Köln"}'
+    assert events[-1].reason == "tool_calls"
+    assert text_of(await run()) == f"Let me look.\n{CALL}"  # no tools asked: it is text
+
+
+async def test_reasoning_is_told_apart_and_counted(fleet, says, interop_dir, tmp_path):
+    thinker = tmp_path / "thinker"
+    thinker.mkdir()
+    for file in (interop_dir / "tiny-qwen3moe-checkpoint").iterdir():
+        (thinker / file.name).write_bytes(file.read_bytes())
+    template = (thinker / "chat_template.jinja").read_text()
+    (thinker / "chat_template.jinja").write_text(template + "{% if false %}<think></think>{% endif %}")
+    fleet["alpha"] = dataclasses.replace(fleet["alpha"], tokenizer=str(thinker))
+    ids = says("<think>\nhmm hm\n</think>\n\nYes.")
+    events = await run()
+    assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)).strip() == "hmm hm"
+    assert text_of(events) == "Yes."
+    usage = events[-1].usage
+    assert 0 < usage.reasoning < usage.generated == len(ids)
+
+
+async def test_a_dead_engine_ends_the_stream_with_an_error(fleet, says):
+    says("a b c d", crash="decode:0")
+    with pytest.raises(EngineFailed, match="SIGKILL"):
+        await run()
+    says("again")
+    assert text_of(await run()) == "again"
+
+
+async def test_records(fleet, says, monkeypatch):
+    told = []
+    monkeypatch.setattr(records, "on_finished", [lambda record: 1 / 0, told.append])
+    ids = says("a b c", token_delay=0.01)
+    await run(request_id="r1", client="key")
+    async with contextlib.aclosing(generation.stream(GenerationRequest(model="x", messages=SAY_HI))) as events:
+        async for event in events:
+            if isinstance(event, TextDelta):
+                break
+    with pytest.raises(ModelUnavailable):
+        await run(model="broken")
+    full, left, refused = told
+    assert (full.request_id, full.client, full.model, full.reason) == ("r1", "key", "alpha", "stop")
+    assert (full.usage.generated, full.timings.prefill_ms) == (len(ids), 12.5)
+    assert (left.requested, left.reason, left.usage.prompt) == ("x", "cancel", full.usage.prompt)
+    assert (refused.error, refused.reason) == ("The vault broken cannot be served.", None)
+    assert list(records.recent)[-3:] == told
+
+
+async def test_a_fast_engine_does_not_starve_others(fleet, says, double):
+    """The event loop runs other tasks while a reply that is there at once is told."""
+    double.play(batch=10_000)
+    turns = 0
+
+    async def other():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    await run(max_tokens=1)
+    task = asyncio.create_task(other())
+    deltas, before = 0, turns
+    async for event in generation.stream(GenerationRequest(model=None, messages=SAY_HI, max_tokens=3200)):
+        if isinstance(event, TextDelta):
+            deltas += 1
+            if deltas == 1:
+                before = turns
+        if isinstance(event, Finished):
+            assert turns - before >= deltas // generation.BREATH - 1
+    task.cancel()

@@ -1,0 +1,136 @@
+"""Templating and tokenization: against transformers' own, and with templates that refuse."""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+
+from engine import prompt
+from engine.errors import InvalidRequest, ModelUnavailable
+from engine.messages import GenerationRequest, ToolChoice
+
+STRICT = (
+    "{{ bos_token }}{% for m in messages %}"
+    "{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
+    "[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+TOOL = {"type": "function", "function": {"name": "weather", "description": "", "parameters": {"type": "object"}}}
+
+
+def said(*pairs, **more):
+    return GenerationRequest(model=None, messages=[{"role": role, "content": text} for role, text in pairs], **more)
+
+
+@pytest.fixture
+def directory(interop_dir, tmp_path):
+    copy = tmp_path / "checkpoint"
+    shutil.copytree(interop_dir / "tiny-qwen3moe-checkpoint", copy)
+    return copy
+
+
+@pytest.fixture
+def chat_card(card, directory):
+    return dataclasses.replace(card, tokenizer=str(directory))
+
+
+async def text_of(card, request):
+    codec = await prompt.codec_for(card)
+    return codec._tokenizer.decode((await prompt.encode(codec, card, request)).ids)
+
+
+def test_golden_prompts(interop_dir, card):
+    codec = prompt._load(dataclasses.replace(card, tokenizer=str(interop_dir / "tiny-qwen3moe-checkpoint")))
+    for case in json.loads((interop_dir / "tiny-qwen3moe-q4" / "golden.json").read_text())["cases"]:
+        encoded = codec.encode(GenerationRequest(model=None, messages=case["messages"]))
+        assert encoded.ids == case["prompt_ids"]
+        assert encoded.end.endswith("assistant\n")
+
+
+async def test_a_tokenizer_is_loaded_once_until_its_files_change(chat_card, directory):
+    first = await prompt.codec_for(chat_card)
+    assert await prompt.codec_for(chat_card) is first
+    (directory / "chat_template.jinja").write_text("{{ messages[0].content }}!")
+    assert await text_of(chat_card, said(("user", "hello"))) == "hello!"
+
+
+@pytest.fixture
+def strict_card(chat_card, directory):
+    (directory / "chat_template.jinja").write_text(STRICT)
+    config = json.loads((directory / "tokenizer_config.json").read_text())
+    (directory / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": "<|im_start|>"}))
+    return chat_card
+
+
+async def test_messages_that_a_strict_template_refuses_are_merged(strict_card):
+    request = said(("system", "Be kind."), ("user", "one"), ("user", "two"), ("assistant", "three"), ("user", "four"))
+    assert await text_of(strict_card, request) == (
+        "<|im_start|>[user]Be kind.\n\none\n\ntwo[assistant]three[user]four[assistant]"
+    )
+
+
+async def test_what_no_merge_can_mend_is_told_in_the_templates_words(strict_card):
+    with pytest.raises(InvalidRequest, match="roles must alternate") as refused:
+        await text_of(strict_card, said(("assistant", "one"), ("user", "two")))
+    assert refused.value.param == "messages"
+
+
+async def test_one_beginning_of_sequence(strict_card):
+    codec = await prompt.codec_for(strict_card)
+    (bos,) = codec._tokenizer("<|im_start|>", add_special_tokens=False)["input_ids"]
+    assert codec.encode(said(("user", "hi"))).ids.count(bos) == 1
+    text = GenerationRequest(model=None, text_prompt="<|im_start|><|im_start|>hi")
+    assert codec.encode(text).ids.count(bos) == 1
+
+
+async def test_a_final_message_is_continued(chat_card):
+    request = said(("user", "Count."), ("assistant", "one, two"), continue_final_message=True)
+    assert (await text_of(chat_card, request)).endswith("<|im_start|>assistant\none, two")
+
+
+async def test_tools_for_a_template_that_knows_none(chat_card):
+    text = await text_of(chat_card, said(("user", "hi"), tools=[TOOL]))
+    assert '"name": "weather"' in text
+    without = await text_of(chat_card, said(("user", "hi"), tools=[TOOL], tool_choice=ToolChoice("none")))
+    assert without == await text_of(chat_card, said(("user", "hi")))
+
+
+async def test_a_template_gets_tools_and_switches(chat_card, directory):
+    template = "{{ tools | length }} {{ enable_thinking }} {{ extra }} {{ messages[0].content }}"
+    (directory / "chat_template.jinja").write_text(template)
+    request = said(("user", "hi"), tools=[TOOL], reasoning=False, template_kwargs={"extra": "more"})
+    assert await text_of(chat_card, request) == "1 False more hi"
+
+
+async def test_without_a_template_a_conversation_is_plain_text(chat_card, directory):
+    (directory / "chat_template.jinja").unlink()
+    text = await text_of(chat_card, said(("user", "hi"), ("assistant", "ho"), ("user", "he")))
+    assert text == "User: hi\n\nAssistant: ho\n\nUser: he\n\nAssistant:"
+
+
+async def test_prompts_that_cannot_run(chat_card):
+    codec = await prompt.codec_for(chat_card)
+    with pytest.raises(InvalidRequest, match="empty"):
+        await prompt.encode(codec, chat_card, GenerationRequest(model=None, text_prompt=""))
+    with pytest.raises(InvalidRequest, match="empty"):
+        await prompt.encode(codec, chat_card, GenerationRequest(model=None, prompt_ids=[]))
+    for ids in ([5, 512], [-1]):
+        with pytest.raises(InvalidRequest, match=str(ids[-1])):
+            await prompt.encode(codec, chat_card, GenerationRequest(model=None, prompt_ids=ids))
+
+
+async def test_a_tokenizer_that_does_not_fit_is_said_loudly(chat_card, caplog):
+    await prompt.codec_for(dataclasses.replace(chat_card, id="small", vocab_size=300))
+    assert "DOES NOT FIT small" in caplog.text
+
+
+async def test_a_missing_tokenizer_names_the_place(card):
+    with pytest.raises(ModelUnavailable, match=r"checkpoints.alpha.*--tokenizer"):
+        await prompt.codec_for(card)
+
+
+async def test_a_broken_tokenizer_is_an_error_that_names_it(chat_card, directory):
+    (directory / "tokenizer.json").write_text("{")
+    with pytest.raises(ModelUnavailable, match="cannot be loaded"):
+        await prompt.codec_for(chat_card)
