@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fleet.vaultfile import layout, quantize, reader, scout
+from fleet.vaultfile import layout, quantize, reader, scout, structure
 
 
 class ReferenceModel:
@@ -18,7 +18,7 @@ class ReferenceModel:
     def __init__(self, smoe: Path, scout_path: Path, config_path: Path | None = None) -> None:
         self.identity = reader.identify(smoe, scout_path, config_path)
         self.a = self.identity.architecture
-        self._structure = reader.read_structure(smoe)
+        self._structure = structure.read_structure(smoe)
         self._entries = {(int(e["layer"]), int(e["expert"])): e for e in self._structure.table}
         self._smoe = smoe
         header = scout.read_header(scout_path)
@@ -44,13 +44,18 @@ class ReferenceModel:
     def _w(self, layer: int, name: str) -> np.ndarray | None:
         return self._trunk.get(f"model.layers.{layer}.{name}.weight")
 
+    def _linear(self, layer: int, name: str, x: np.ndarray) -> np.ndarray:
+        bias = self._trunk.get(f"model.layers.{layer}.{name}.bias")
+        product = x @ self._w(layer, name).T
+        return product if bias is None else product + bias
+
     def _norm(self, layer: int, name: str, x: np.ndarray) -> np.ndarray:
         return rms_norm(x, self._w(layer, name), self.a.rms_epsilon)
 
     def _attention(self, layer: int, x: np.ndarray, window: int | None) -> np.ndarray:
         a, n = self.a, len(x)
         q, k, v = (
-            (x @ self._w(layer, f"self_attn.{name}_proj").T).reshape(n, heads, a.head_dim)
+            self._linear(layer, f"self_attn.{name}_proj", x).reshape(n, heads, a.head_dim)
             for name, heads in (("q", a.heads), ("k", a.kv_heads), ("v", a.kv_heads))
         )
         if a.qk_norm:
@@ -62,7 +67,7 @@ class ReferenceModel:
         distance = np.arange(n)[:, None] - np.arange(n)
         scores[:, (distance < 0) | (distance >= (window or n))] = -np.inf
         mixed = np.einsum("hqk,khd->qhd", softmax(scores), v).reshape(n, -1)
-        return mixed @ self._w(layer, "self_attn.o_proj").T
+        return self._linear(layer, "self_attn.o_proj", mixed)
 
     def _feed_forward(self, layer: int, x: np.ndarray) -> np.ndarray:
         router = self._w(layer, "mlp.gate")

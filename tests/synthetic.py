@@ -41,6 +41,7 @@ def write(
     version: int = 2,
     tied: bool = False,
     shared_gate: bool = False,
+    biases: bool = False,
     dtype: str = "BF16",
     metadata: Mapping[str, str] | None = None,
     seed: int = 1,
@@ -51,7 +52,7 @@ def write(
     random = np.random.default_rng(seed)
     layers = tuple(range(int(a.first_layer_dense), a.layers))
     plan = VaultPlan(a, bits, d_model, vocab_size, layers, experts, version)
-    specs = _specs(plan, tied, shared_gate, dtype)
+    specs = _specs(plan, tied, shared_gate, biases, dtype)
     write_pair(
         smoe,
         lambda file: write_vault(file, plan, _experts(random, plan)),
@@ -70,20 +71,19 @@ def _matrix(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return (random.standard_normal(shape) * shape[-1] ** -0.5).astype(np.float32)
 
 
-def _specs(plan: VaultPlan, tied: bool, shared_gate: bool, dtype: str) -> list[TensorSpec]:
-    a = plan.architecture
-    shapes = dict(trunk.shapes(a, plan.d_model, plan.vocab_size, plan.moe_layers, plan.experts, trunk.ROUTERS[0]))
-    if not tied:
-        shapes[trunk.HEAD] = (plan.vocab_size, plan.d_model)
-    if shared_gate:
-        gates = (f"model.layers.{layer}.mlp.{trunk.SHARED_GATE}" for layer in plan.moe_layers)
-        shapes |= dict.fromkeys(gates, (1, plan.d_model))
+def _specs(plan: VaultPlan, tied: bool, shared_gate: bool, biases: bool, dtype: str) -> list[TensorSpec]:
+    sizes = (plan.architecture, plan.d_model, plan.vocab_size, dict.fromkeys(plan.moe_layers, plan.experts))
+    wanted = {".bias": biases, trunk.SHARED_GATE: shared_gate, trunk.HEAD: not tied}
+    shapes = dict(trunk.shapes(*sizes))
+    for name, shape in trunk.optional_shapes(*sizes):
+        if any(wanted[suffix] for suffix in wanted if name.endswith(suffix)):
+            shapes[name] = shape
     return [TensorSpec(name, dtype, shape) for name, shape in shapes.items()]
 
 
 def _tensors(random: np.random.Generator, specs: list[TensorSpec]) -> Iterator[np.ndarray]:
     for spec in specs:
-        is_norm = len(spec.shape) == 1
+        is_norm = spec.name.endswith("norm.weight")
         values = random.uniform(0.5, 1.5, spec.shape) if is_norm else _matrix(random, spec.shape)
         # A sharper router: its choices must not hang on the last bit of a sum.
         values = values.astype(np.float32) * (4 if spec.name.endswith(trunk.ROUTERS) else 1)

@@ -31,12 +31,11 @@ class Family:
     rope_theta: float = 10_000.0
     moe_ffn_field: str = "moe_intermediate_size"
     shared_ffn_field: str | None = None
-    biases: Mapping[str, bool] | None = None  # field -> class default; a true value is refused
 
 
 FAMILIES = {
-    "qwen3_moe": Family(qk_norm=True, biases={"attention_bias": False}),
-    "qwen2_moe": Family(qk_norm=False, shared_ffn_field="shared_expert_intermediate_size", biases={"qkv_bias": True}),
+    "qwen3_moe": Family(qk_norm=True),
+    "qwen2_moe": Family(qk_norm=False, shared_ffn_field="shared_expert_intermediate_size"),
     "mixtral": Family(
         qk_norm=False,
         always_renormalize=True,
@@ -66,7 +65,7 @@ def architecture(config: Config) -> Architecture:
     if model_type not in FAMILIES:
         raise ConfigError(f"model_type {model_type!r} is not supported; supported are {', '.join(FAMILIES)}")
     family = FAMILIES[model_type]
-    _refuse_unsupported(config, family)
+    _refuse_unsupported(config)
     heads = _size(config, "num_attention_heads")
     dense = _first_layer_dense(config)
     return Architecture(
@@ -137,10 +136,7 @@ def _first_layer_dense(config: Config) -> bool:
     return dense == [0]
 
 
-def _refuse_unsupported(config: Config, family: Family) -> None:
-    for name, default in (family.biases or {}).items():
-        if config.get(name, default):
-            raise ConfigError(f"{name} is true: attention biases are not supported")
+def _refuse_unsupported(config: Config) -> None:
     if config.get("hidden_act", "silu") not in ("silu", "swish"):
         raise ConfigError(f"hidden_act is {config['hidden_act']!r}: only silu is supported")
     if config.get("quantization_config"):

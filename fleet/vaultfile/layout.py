@@ -71,6 +71,11 @@ class Header:
     ffn_dim: int  # not to be relied on: files in the wild hold other widths than their experts'
     arch_offset: int  # 0 in version 1
 
+    @property
+    def table_end(self) -> int:
+        """Where the descriptors, which follow the table, end."""
+        return self.table_offset + self.total_experts * TABLE_BYTES_PER_EXPERT
+
     def pack(self) -> bytes:
         return HEADER.pack(MAGIC, *(getattr(self, name) for name in self.__slots__))
 

@@ -16,8 +16,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .errors import VaultError
+from .files import open_regular, read_exactly
 
-LARGEST_HEADER = 100_000_000  # the reference implementation's own limit
+LARGEST_HEADER = 32 << 20  # a checkpoint of 45,000 tensors in one file needs 7 MB
 ITEM_BYTES = {
     "F64": 8,
     "F32": 4,
@@ -59,10 +60,7 @@ class ScoutHeader:
         info = self.tensors[name]
         if info.dtype not in FLOAT_DTYPES:
             raise VaultError("invalid", f"{self.path}: {name} is {info.dtype}; supported are {', '.join(FLOAT_DTYPES)}")
-        data = np.empty(info.size, np.uint8)
-        file.seek(info.offset)
-        if file.readinto(data) != info.size:
-            raise VaultError("incomplete", f"{self.path}: ends inside {name}; copy the file again")
+        data = np.frombuffer(read_exactly(file, info.offset, info.size, self.path), np.uint8)
         return data.view(storage_dtype(info.dtype)).reshape(info.shape)
 
 
@@ -85,13 +83,13 @@ def to_bfloat16(values: np.ndarray) -> np.ndarray:
 
 def _tensor(name: str, value: Any, data_start: int, path: Path) -> TensorInfo:
     def invalid(what: str) -> VaultError:
-        return VaultError("invalid", f"{path}: tensor {name[:100]}: {what}; the file is damaged, replace it")
+        return VaultError("invalid", f"{path}: tensor {name[:100]!r}: {what}; the file is damaged, replace it")
 
     if not isinstance(value, dict):
         raise invalid("its description is not an object")
     dtype, shape, offsets = value.get("dtype"), value.get("shape"), value.get("data_offsets")
-    if dtype not in ITEM_BYTES:
-        raise invalid(f"dtype {str(dtype)[:40]} is unknown")
+    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
+        raise invalid(f"dtype {str(dtype)[:40]!r} is unknown")
     if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
         raise invalid("shape or data_offsets is not a list of sizes")
     begin, end = offsets
@@ -116,25 +114,20 @@ def _parse(raw: bytes, path: Path) -> dict[str, Any]:
 
 def _read_header_bytes(path: Path) -> tuple[bytes, int]:
     """The JSON header's bytes and the file's length."""
-    with open(path, "rb") as file:
+    with open_regular(path, "put the scout beside its vault") as file:
         length = os.fstat(file.fileno()).st_size
         prefix = file.read(8)
         size = int.from_bytes(prefix, "little")
-        if len(prefix) == 8 and (size < 2 or size > LARGEST_HEADER):
+        if len(prefix) == 8 and not 2 <= size <= LARGEST_HEADER:
             raise VaultError("invalid", f"{path}: not a safetensors file (header of {size} bytes); replace it")
         if len(prefix) < 8 or size > length - 8:
-            raise VaultError("incomplete", f"{path}: ends inside its header; wait for the copy or copy it again")
-        return file.read(size), length
+            raise VaultError("incomplete", f"{path}: ends inside its header; wait or copy it again")
+        return read_exactly(file, 8, size, path), length
 
 
 def read_header(path: Path) -> ScoutHeader:
     """Names, places and metadata; reads no tensor. Raises VaultError."""
-    try:
-        raw, length = _read_header_bytes(path)
-    except FileNotFoundError:
-        raise VaultError("incomplete", f"{path}: missing; put the scout beside its vault") from None
-    except OSError as error:
-        raise VaultError("unreadable", f"{path}: {error.strerror}; check its owner and mode") from None
+    raw, length = _read_header_bytes(path)
     header = _parse(raw, path)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
@@ -144,7 +137,7 @@ def read_header(path: Path) -> ScoutHeader:
     end = max((info.offset + info.size for info in tensors.values()), default=data_start)
     if end > length:
         missing = f"{length:,} of {end:,} bytes are there"
-        raise VaultError("incomplete", f"{path}: {missing}; wait for the copy or copy it again")
+        raise VaultError("incomplete", f"{path}: {missing}; wait or copy it again")
     return ScoutHeader(path, tensors, metadata)
 
 

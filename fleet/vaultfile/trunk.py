@@ -1,24 +1,33 @@
-"""The tensors that a scout must hold for an architecture, and what their shapes tell where no arch block does."""
+"""The tensors that a scout must and may hold for an architecture, by their names in checkpoints."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
+from typing import TYPE_CHECKING, NamedTuple
 
-from .errors import VaultError
 from .layout import Architecture
 from .scout import FLOAT_DTYPES, ScoutHeader, TensorInfo
 
 if TYPE_CHECKING:
-    from .reader import Structure
+    from .structure import Structure
 
 Shapes = dict[str, tuple[int, ...]]
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"  # absent when tied to the embedding
 SHARED_GATE = "shared_expert_gate.weight"
-ROUTERS = ("mlp.gate.weight", "block_sparse_moe.gate.weight")
-_LAYER = re.compile(r"model\.layers\.(\d{1,4})\.(.+)")
+ROUTERS = ("mlp.gate.weight", "block_sparse_moe.gate.weight")  # the second: Mixtral
+SHARED = ("mlp.shared_expert", "mlp.shared_experts")
+
+
+class Names(NamedTuple):
+    """Spellings that differ between checkpoints, within `model.layers.N.`."""
+
+    router: str
+    shared: str
+
+
+DEFAULT_NAMES = Names(ROUTERS[0], SHARED[0])
 
 
 def _attention(a: Architecture, d_model: int) -> Shapes:
@@ -43,43 +52,61 @@ def _mlp(prefix: str, d_model: int, ffn: int) -> Shapes:
     }
 
 
-def layer_shapes(a: Architecture, d_model: int, experts: int, is_moe: bool, router: str) -> Shapes:
-    """Names within `model.layers.N.` and their shapes. A shared expert's gate is optional and not among them."""
-    if not is_moe:
+def _layer(a: Architecture, d_model: int, experts: int, names: Names) -> Shapes:
+    """Names within `model.layers.N.`; `experts` is 0 for a dense layer."""
+    if not experts:
         return _attention(a, d_model) | _mlp("mlp", d_model, a.dense_ffn)
-    shared = _mlp("mlp.shared_expert", d_model, a.shared_ffn) if a.shared_ffn else {}
-    return _attention(a, d_model) | {router: (experts, d_model)} | shared
+    shared = _mlp(names.shared, d_model, a.shared_ffn) if a.shared_ffn else {}
+    return _attention(a, d_model) | {names.router: (experts, d_model)} | shared
 
 
 def shapes(
-    a: Architecture, d_model: int, vocab_size: int, moe_layers: tuple[int, ...], experts: int, router: str
+    a: Architecture, d_model: int, vocab_size: int, experts: Mapping[int, int], names: Names = DEFAULT_NAMES
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Every tensor that the scout must hold, with its shape. A head is optional and not among them."""
+    """Every tensor that a scout must hold, with its shape. `experts`: MoE layer -> its number of experts."""
     yield EMBEDDING, (vocab_size, d_model)
     yield "model.norm.weight", (d_model,)
     for layer in range(a.layers):
-        for name, shape in layer_shapes(a, d_model, experts, layer in moe_layers, router).items():
+        for name, shape in _layer(a, d_model, experts.get(layer, 0), names).items():
             yield f"model.layers.{layer}.{name}", shape
 
 
-def router_name(tensors: Mapping[str, Any], layer: int) -> str:
-    """Mixtral calls its MoE block otherwise."""
-    return next((name for name in ROUTERS if f"model.layers.{layer}.{name}" in tensors), ROUTERS[0])
+def optional_shapes(
+    a: Architecture, d_model: int, vocab_size: int, experts: Mapping[int, int]
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """What a scout may hold besides: an untied head, a shared expert's gate, biases of the attention."""
+    yield HEAD, (vocab_size, d_model)
+    for layer in range(a.layers):
+        if a.shared_ffn and layer in experts:
+            yield f"model.layers.{layer}.mlp.{SHARED_GATE}", (1, d_model)
+        for name, shape in _attention(a, d_model).items():
+            if name.endswith("_proj.weight"):
+                yield f"model.layers.{layer}.{name.removesuffix('weight')}bias", shape[:1]
+
+
+def names_in(tensors: Iterable[str], layer: int) -> Names:
+    """Which of the spellings in use a checkpoint has, by its MoE layer `layer`."""
+    prefix = f"model.layers.{layer}."
+    router = next((name for name in ROUTERS if f"{prefix}{name}" in tensors), ROUTERS[0])
+    shared = next((n for n in SHARED if f"{prefix}{n}.gate_proj.weight" in tensors), SHARED[0])
+    return Names(router, shared)
+
+
+def vocab_size(structure: Structure, header: ScoutHeader) -> int:
+    """The header's, or where it is 0 the embedding's rows."""
+    embedding = header.tensors.get(EMBEDDING)
+    rows = embedding.shape[0] if embedding and embedding.shape else 0
+    return structure.header.vocab_size or rows
 
 
 def problems(structure: Structure, a: Architecture, header: ScoutHeader) -> list[str]:
-    """What a scout lacks to be the trunk of this vault: one short line each, the first hundred."""
-    file, found = structure.header, []
-    router = router_name(header.tensors, structure.moe_layers[0])
-    expected = dict(shapes(a, file.d_model, file.vocab_size, structure.moe_layers, file.experts_per_layer, router))
-    if HEAD in header.tensors:
-        expected[HEAD] = (file.vocab_size, file.d_model)
-    for name, shape in expected.items():
-        if problem := _problem(name, shape, header.tensors.get(name)):
-            found.append(problem)
-        if len(found) == 100:
-            break
-    return found
+    """What keeps a scout from being the trunk of this vault: one short line each, at most a hundred."""
+    sizes = (a, structure.header.d_model, vocab_size(structure, header), structure.experts)
+    names = names_in(header.tensors, min(structure.experts))
+    required = ((name, shape, header.tensors.get(name)) for name, shape in shapes(*sizes, names))
+    present = ((name, shape, header.tensors[name]) for name, shape in optional_shapes(*sizes) if name in header.tensors)
+    found = (_problem(*tensor) for tensor in chain(required, present))
+    return list(islice(filter(None, found), 100))
 
 
 def _problem(name: str, shape: tuple[int, ...], info: TensorInfo | None) -> str:
@@ -90,45 +117,3 @@ def _problem(name: str, shape: tuple[int, ...], info: TensorInfo | None) -> str:
     if info.dtype not in FLOAT_DTYPES:
         return f"{name} is {info.dtype}, supported are {', '.join(FLOAT_DTYPES)}"
     return ""
-
-
-def guess_architecture(structure: Structure, header: ScoutHeader, moe_ffn: int) -> tuple[Architecture, str]:
-    """A version-1 vault without a config: shapes where they tell, the family's habits where they do not.
-
-    Returns the architecture and a sentence that names what was guessed. Raises VaultError.
-    """
-    layers = {int(m[1]) for m in map(_LAYER.fullmatch, header.tensors) if m}
-    first = f"model.layers.{structure.moe_layers[0]}."
-    q_rows, k_rows = (_rows(header, f"{first}self_attn.{name}_proj.weight") for name in "qk")
-    norm = header.tensors.get(f"{first}self_attn.q_norm.weight")
-    head_dim = norm.shape[0] if norm and norm.shape else (128 if q_rows % 128 == k_rows % 128 == 0 else 64)
-    shared = f"{first}mlp.shared_expert.gate_proj.weight"
-    dense_ffn = _rows(header, "model.layers.0.mlp.gate_proj.weight") if 0 not in structure.moe_layers else 0
-    architecture = Architecture(
-        renormalize_top_k=True,
-        qk_norm=norm is not None,
-        first_layer_dense=0 not in structure.moe_layers,
-        rope_theta=1e6,
-        heads=q_rows // max(head_dim, 1),
-        kv_heads=k_rows // max(head_dim, 1),
-        head_dim=head_dim,
-        top_k=min(8, structure.header.experts_per_layer),
-        moe_ffn=moe_ffn,
-        dense_ffn=dense_ffn,
-        shared_ffn=_rows(header, shared) if shared in header.tensors else 0,
-        layers=max(layers) + 1,
-        rms_epsilon=1e-6,
-        model_type="qwen3_moe" if norm is not None else "unknown",
-    )
-    guessed = "" if norm is not None else f", head_dim {head_dim}"
-    return architecture, (
-        "version 1 without a config.json: guessed top_k "
-        f"{architecture.top_k}, renormalised, rope_theta 1e6, rms_norm_eps 1e-6{guessed}"
-    )
-
-
-def _rows(header: ScoutHeader, name: str) -> int:
-    info = header.tensors.get(name)
-    if info is None or len(info.shape) != 2:
-        raise VaultError("invalid", f"{header.path}: {name} is missing; version 1 needs it or a config.json")
-    return info.shape[0]

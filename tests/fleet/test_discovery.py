@@ -208,12 +208,20 @@ def test_a_vault_named_by_option_is_one_more_entry_with_its_own_scout(fleet_dir,
     assert Vault.objects.get(name="outside").scout_path == str(scout)
 
 
-def test_a_version_1_vault_says_what_it_guesses(fleet_dir):
+def test_a_version_1_vault_says_where_its_architecture_comes_from(fleet_dir):
+    pairs.make(fleet_dir, "old", version=1, config=json.dumps(pairs.CONFIG))
+    discovery.scan()
+    row = Vault.objects.get()
+    assert (row.state, row.format_version, row.top_k) == ("servable", 1, 1)
+    assert row.assumed == "version 1: architecture from the scout's metadata"
+
+
+def test_a_version_1_vault_without_a_config_asks_for_one(fleet_dir):
     pairs.make(fleet_dir, "old", version=1)
     discovery.scan()
     row = Vault.objects.get()
-    assert (row.state, row.format_version) == ("servable", 1)
-    assert "guessed" in row.assumed
+    assert row.state == "invalid"
+    assert "put the checkpoint's config.json into checkpoints/old/" in row.reason
 
 
 def test_the_fingerprint_knows_a_copy_and_a_change(fleet_dir):

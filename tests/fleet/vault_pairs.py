@@ -33,6 +33,19 @@ ARCHITECTURE = layout.Architecture(
     model_type="qwen3_moe",
 )
 
+CONFIG = {  # the same, as a checkpoint says it
+    "model_type": "qwen3_moe",
+    "hidden_size": WIDTH,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 64,
+    "norm_topk_prob": True,
+    "rope_theta": 10000.0,
+}
+
 
 @cache
 def vault_bytes(version: int = 2, bits: int = 4) -> bytes:
@@ -45,7 +58,7 @@ def vault_bytes(version: int = 2, bits: int = 4) -> bytes:
 
 @cache
 def scout_bytes(metadata: tuple[tuple[str, str], ...] = ()) -> bytes:
-    shapes = trunk.shapes(ARCHITECTURE, WIDTH, VOCABULARY, (0,), 2, trunk.ROUTERS[0])
+    shapes = trunk.shapes(ARCHITECTURE, WIDTH, VOCABULARY, {0: 2})
     specs = [scout.TensorSpec(name, "BF16", shape) for name, shape in shapes]
     file = io.BytesIO()
     scout.write(file, specs, [np.zeros(spec.shape, np.uint16) for spec in specs], dict(metadata))
