@@ -17,7 +17,9 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from .errors import Forbidden
+from fleet.keys import KeyRefused, keyring
+
+from .errors import Forbidden, Unauthorized
 
 EXPOSED_HEADERS = "X-Request-Id, Request-Id, Retry-After"
 PREFLIGHT_SECONDS = "600"
@@ -29,13 +31,31 @@ class Client:
 
     id: str
     address: str
+    vaults: frozenset[str] | None = None  # those that its key may use; None: every one
 
 
 async def authorize(headers: Mapping[str, str], address: str) -> Client:
-    """The client behind a request. Any key is accepted; it tells apart clients that share an address."""
-    key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
+    """The client behind a request. Raises Unauthorized.
+
+    While no key is needed any is accepted: it tells apart clients that share an address.
+    """
+    key = presented_key(headers)
+    try:
+        owner = await keyring.identify(key)
+    except KeyRefused as refusal:
+        raise Unauthorized(str(refusal), {"WWW-Authenticate": "Bearer"}) from None
+    if owner is not None:
+        return Client(owner.name, address, owner.vaults)
     identity = hashlib.sha256(key.encode()).hexdigest()[:12] if key else ""
     return Client(f"{address}/{identity}" if identity else address, address)
+
+
+def presented_key(headers: Mapping[str, str]) -> str:
+    """From `x-api-key` or `Authorization: Bearer`; empty for none."""
+    if key := headers.get("x-api-key", "").strip():
+        return key
+    scheme, _, credentials = headers.get("authorization", "").strip().partition(" ")
+    return credentials.strip() if scheme.lower() == "bearer" else ""
 
 
 def is_loopback(host: str) -> bool:

@@ -123,6 +123,9 @@ def _generation_failure(error: engine.GenerationError, protocol: Protocol) -> Fa
         status, kind = (429, "rate_limit_error") if openai else (529, "overloaded_error")
         headers = {"Retry-After": str(error.retry_after)}
         return Failure(status, kind, error.message, code="queue_full", headers=headers)
+    if isinstance(error, engine.LimitReached):
+        headers = {"Retry-After": str(error.retry_after)}
+        return Failure(429, "rate_limit_error", error.message, code="rate_limit_exceeded", headers=headers)
     status, code = (503, "shutting_down") if isinstance(error, engine.ShuttingDown) else (500, "engine_failed")
     return Failure(status, "server_error" if openai else "api_error", error.message, code=code)
 

@@ -42,12 +42,23 @@ def endpoint(parse: Callable[[Fields, Request], Call], protocol: errors.Protocol
 
     async def handle(request: Request) -> JsonAnswer | StreamAnswer:
         call = parse(Fields(await request.json()), request)
-        requests = [replace(item, request_id=request.id, client=request.client.id) for item in call.requests]
+        requests = [replace(item, protocol=protocol, **_origin(request)) for item in call.requests]
         if call.stream:
             return RenderedStream(requests, call.renderer(), protocol)
         return JsonAnswer(call.answer([await collect(item) for item in requests]))
 
     return handle
+
+
+def _origin(request: Request) -> dict[str, Any]:
+    """What the queue, the key's limits and the request log need to know of the request's sender."""
+    return {
+        "request_id": request.id,
+        "client": request.client.id,
+        "vaults": request.client.vaults,
+        "endpoint": request.path,
+        "client_name": request.headers.get("user-agent", ""),
+    }
 
 
 class RenderedStream:

@@ -42,6 +42,14 @@ class QueueFull(GenerationError):
         self.retry_after = retry_after  # seconds
 
 
+class LimitReached(GenerationError):
+    """A limit of the client's key, not of the server."""
+
+    def __init__(self, message: str, retry_after: int):
+        super().__init__(message)
+        self.retry_after = retry_after  # seconds
+
+
 class EngineFailed(GenerationError):
     """The engine could not start, or ended during this generation. The next request respawns it."""
 

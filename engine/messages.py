@@ -71,6 +71,10 @@ class GenerationRequest:
     # Told to the queue and the request log only.
     request_id: str = ""
     client: str = ""  # key id or address: what the queue is fair between
+    protocol: str = ""
+    endpoint: str = ""
+    client_name: str = ""  # as its User-Agent says
+    vaults: frozenset[str] | None = None  # those that the client's key may use; None: every one
 
 
 # --- events, in the order in which they can appear ---------------------------------------------------------------

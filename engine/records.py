@@ -28,14 +28,32 @@ class Record:
     timings: Timings = field(default_factory=Timings)
     reason: FinishReason | None = None
     error: str = ""
+    protocol: str = ""
+    endpoint: str = ""
+    client_name: str = ""  # as its User-Agent says
+    admitted: bool = False  # by those of `on_started` that count
 
 
 recent: deque[Record] = deque(maxlen=256)
+on_started: list[Callable[[Record], None]] = []  # may raise GenerationError, which the client gets
 on_finished: list[Callable[[Record], None]] = []  # called on the event loop: must not block
 
 
 def new(request: GenerationRequest) -> Record:
-    return Record(request.request_id, request.client, request.model)
+    return Record(
+        request.request_id,
+        request.client,
+        request.model,
+        protocol=request.protocol,
+        endpoint=request.endpoint,
+        client_name=request.client_name,
+    )
+
+
+def start(record: Record) -> None:
+    """Raises what a listener has against this generation."""
+    for ask in on_started:
+        ask(record)
 
 
 def finish(record: Record) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -93,6 +94,7 @@ class Event(models.Model):
         UNLOAD = "unload", _("engine unloaded")
         CRASH = "crash", _("engine crashed")
         RESPAWN = "respawn", _("engine respawned")
+        FAILED = "failed", _("engine did not start")
         VERIFY = "verify", _("vault verified")
         KEY = "key", _("key changed")
         SERVER = "server", _("server")
@@ -148,3 +150,52 @@ class Generation(models.Model):
         if self.decode_ms <= 0 or self.generated_tokens < 2:
             return None
         return (self.generated_tokens - 1) * 1000 / self.decode_ms
+
+
+class ApiKey(models.Model):
+    """A client's key. Only its digest is kept: the key has 256 random bits, which no table of guesses reaches."""
+
+    name = models.CharField(max_length=100, unique=True)
+    hint = models.CharField(max_length=20, editable=False, help_text=_("How the key begins."))
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True)
+    created = models.DateTimeField(auto_now_add=True)
+    expires = models.DateTimeField(null=True, blank=True)
+    revoked = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used = models.DateTimeField(null=True, blank=True, editable=False)
+    requests_at_once = models.PositiveIntegerField(
+        null=True, blank=True, help_text=_("Running and waiting ones together; empty: no limit.")
+    )
+    tokens_a_day = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text=_("Prompt and reply together, by UTC day; empty: no limit.")
+    )
+    vaults = models.ManyToManyField(Vault, blank=True, help_text=_("None chosen: every vault."))
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name = _("API key")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Usage(models.Model):
+    """One key's (or, without keys, one address's) sums of a UTC day on a vault. Outlives the request log."""
+
+    day = models.DateField(db_index=True)
+    client = models.CharField(max_length=128)
+    vault = models.CharField(max_length=255, blank=True)
+    requests = models.PositiveBigIntegerField(default=0)
+    errors = models.PositiveBigIntegerField(default=0)
+    prompt_tokens = models.PositiveBigIntegerField(default=0)
+    cached_tokens = models.PositiveBigIntegerField(default=0)
+    generated_tokens = models.PositiveBigIntegerField(default=0)
+    seconds = models.FloatField(default=0, help_text=_("Of prefill and decoding."))
+
+    class Meta:
+        ordering = ["-day", "client", "vault"]
+        verbose_name_plural = _("usage")
+        constraints = [models.UniqueConstraint(fields=["day", "client", "vault"], name="one_row_a_day")]
+
+    def __str__(self) -> str:
+        return f"{self.client} on {self.day}"

@@ -66,6 +66,8 @@ class Options:
     max_queue: int = option(64, int, "requests that may wait", 1)
     max_body_mb: int = option(32, int, "largest request body, MiB", 1)
     allow_origin: tuple[str, ...] = option((), _list, "web origins that may call the API, comma-separated")
+    allow_anyone: bool = option(False, _bool, "1: serve other machines although there is no API key")
+    log_days: int = option(90, int, "days that the request log and events are kept; 0: for ever", 0)
     checkpoints_dir: Path = option(BASE_DIR / "checkpoints", _path, "where <name>/ holds a vault's tokenizer")
     data_dir: Path = option(BASE_DIR / "data", _path, "database, secret key and run files")
     engine_args: tuple[str, ...] = option((), _list, "further flags for the engine, comma-separated")

@@ -11,3 +11,10 @@ TESTS = Path(__file__).parent
 def interop_dir() -> Path:
     """Vault pairs that another tool wrote, their checkpoint and golden results."""
     return TESTS / "interop"
+
+
+@pytest.fixture(autouse=True)
+def _no_keys_without_a_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every request asks for keys; a test that has no database has none."""
+    if request.node.get_closest_marker("django_db") is None:
+        monkeypatch.setattr("fleet.keys.Keyring.read", lambda keyring: None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from typing import Any
 
@@ -13,6 +12,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from engine.server import ForegroundServer
+from fleet import journal, keys
 from smoe_site import options
 
 
@@ -26,13 +26,16 @@ class Command(BaseCommand):
         launch = settings.SMOE
         _log_to_stderr(logging.INFO if given["verbosity"] else logging.WARNING)
         _check_migrations()
-        if not _is_loopback(launch.host):
-            self.stderr.write(f"Whoever can reach {launch.host} can use this server: there is no key to keep them out.")
+        _check_keys(launch.host)
         application = get_default_application()
         server = ForegroundServer(
             application, launch.host, launch.port, launch.data_dir / "server.json", self._say_ready
         )
-        server.run()
+        journal.begin()
+        try:
+            server.run()
+        finally:
+            journal.end()
         if server.failure:
             raise CommandError(server.failure)
 
@@ -60,11 +63,13 @@ def _check_migrations() -> None:
         raise CommandError(f"The database lacks {len(missing)} migrations: run `python manage.py migrate` first.")
 
 
-def _is_loopback(host: str) -> bool:
+def _check_keys(host: str) -> None:
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
+        refusal = keys.refusal_to_listen(host)
+    finally:
+        connection.close()
+    if refusal:
+        raise CommandError(refusal)
 
 
 def _log_to_stderr(level: int) -> None:
