@@ -1,0 +1,161 @@
+#include "args.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <variant>
+
+#include "numbers.h"
+
+namespace smoe {
+namespace {
+
+struct Range {
+  double least, most;
+};
+
+struct Flag {
+  const char* name;
+  const char* value;  // what the help calls it; null: a switch
+  std::variant<bool Args::*, int Args::*, std::int64_t Args::*, double Args::*, std::string Args::*> target;
+  const char* help;
+  Range range = {0, 0};  // of numbers
+};
+
+constexpr double kMany = 1e9;
+
+const Flag kFlags[] = {
+    {"--vault", "FILE", &Args::vault, "the experts: a .smoe file"},
+    {"--scout", "FILE", &Args::scout, "the trunk: its .scout.safetensors (default: beside the vault)"},
+    {"--config", "FILE", &Args::config, "the checkpoint's config.json, for a version-1 vault"},
+    {"--serve", nullptr, &Args::serve, "speak the serve protocol on stdin and stdout"},
+    {"--tokens-in", "CSV", &Args::tokens_in, "run once on these ids and print the ids that follow"},
+    {"--tokens", "N", &Args::tokens, "ids to generate with --tokens-in", {0, 8192}},
+    {"--logits", "FILE", &Args::logits, "with --tokens-in: float32 logits after every id, [ids][vocabulary]"},
+    {"--ctx", "N", &Args::ctx, "window: positions that attention sees", {1, 1 << 20}},
+    {"--chunk", "N", &Args::chunk, "most ids that prefill computes at once", {1, 1 << 16}},
+    {"--conversations", "N", &Args::conversations, "most conversations kept, within --kv-cache-mb", {1, 1024}},
+    {"--kv-cache-mb", "N", &Args::kv_cache_mb, "memory for conversations; 0: one, and more within 1/8 of what is free",
+     {0, kMany}},
+    {"--kv", "TYPE", &Args::kv, "keys and values as f32 or f16"},
+    {"--ring", "N", &Args::ring, "slots of the expert cache; 0: what memory allows", {0, kMany}},
+    {"--slot-mb", "N", &Args::slot_mb, "accepted and unused: a slot is as large as the largest expert", {0, kMany}},
+    {"--workers", "N", &Args::workers, "threads that read experts", {1, 256}},
+    {"--threads", "N", &Args::threads, "threads that compute; 0: the cores of this process", {0, 1024}},
+    {"--kernels", "NAME", &Args::kernels, "kernel set (default: the best that this machine runs)"},
+    {"--exact", nullptr, &Args::exact, "float32 activations (the default)"},
+    {"--fast", nullptr, &Args::fast, "activations quantized to 8 bits"},
+    {"--temperature", "X", &Args::temperature, "below 0.0001: greedy", {0, kMany}},
+    {"--top-p", "X", &Args::top_p, "1: off", {0.01, 1}},
+    {"--top-k", "N", &Args::top_k, "0: off", {0, kMostTopK}},
+    {"--min-p", "X", &Args::min_p, "0: off", {0, 1}},
+    {"--rep-penalty", "X", &Args::rep_penalty, "over the last 256 tokens; 1: off", {1e-4, 1e4}},
+    {"--seed", "N", &Args::seed, "for requests without one; -1: from the clock", {-1, 9e18}},
+    {"--eos-ids", "CSV", &Args::eos_ids, "end of sequence, beside those that the scout names"},
+    {"--raw-ids", nullptr, &Args::raw_ids, "accepted: ids are all that this engine prints"},
+    {"--instrument", nullptr, &Args::instrument, "time of each phase on stderr"},
+    {"--debug", nullptr, &Args::debug, "one line a request on stderr"},
+    {"--version", nullptr, &Args::version, "print the version"},
+    {"--help", nullptr, &Args::help, "print this"},
+};
+
+const Flag* find(const std::string& name) {
+  for (const Flag& flag : kFlags)
+    if (name == flag.name) return &flag;
+  return nullptr;
+}
+
+bool within(double value, const Range& range) { return value >= range.least && value <= range.most; }
+
+struct Assign {
+  const Flag& flag;
+  const std::string& word;
+  Args* args;
+
+  bool operator()(bool Args::* member) const {
+    args->*member = true;
+    return true;
+  }
+  bool operator()(std::string Args::* member) const {
+    args->*member = word;
+    return !word.empty();
+  }
+  bool operator()(double Args::* member) const {
+    return parse_real(word, &(args->*member)) && within(args->*member, flag.range);
+  }
+  template <class Integer>
+  bool operator()(Integer Args::* member) const {
+    return parse_integer(word, &(args->*member)) && within(static_cast<double>(args->*member), flag.range);
+  }
+};
+
+std::string shown(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+// A number's default; nothing for the others.
+struct Default {
+  std::string operator()(bool Args::*) const { return ""; }
+  std::string operator()(std::string Args::* member) const { return Args().*member; }
+  template <class Number>
+  std::string operator()(Number Args::* member) const {
+    return shown(static_cast<double>(Args().*member));
+  }
+};
+
+std::string range_text(const Range& range) {
+  return range.most == 0 ? "a value" : "a number from " + shown(range.least) + " to " + shown(range.most);
+}
+
+Error check(const Args& args) {
+  if (args.help || args.version) return {};
+  if (args.vault.empty()) return {"--vault: name the .smoe file to run"};
+  if (args.kv != "f32" && args.kv != "f16") return {"--kv: f32 or f16, not " + args.kv};
+  if (args.exact && args.fast) return {"--exact and --fast exclude each other"};
+  if (args.serve == !args.tokens_in.empty()) return {"--serve or --tokens-in: exactly one of them"};
+  if (!args.logits.empty() && args.serve) return {"--logits: goes with --tokens-in"};
+  return {};
+}
+
+}  // namespace
+
+Error parse_args(const std::vector<std::string>& words, Args* out) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::size_t equals = words[i].find('=');
+    const Flag* const flag = find(words[i].substr(0, equals));
+    if (flag == nullptr) return {words[i] + ": unknown flag (see --help)"};
+    std::string value;
+    if (flag->value == nullptr && equals != std::string::npos) return {std::string(flag->name) + ": takes no value"};
+    if (equals != std::string::npos) value = words[i].substr(equals + 1);
+    else if (flag->value != nullptr && i + 1 < words.size()) value = words[++i];
+    if (!std::visit(Assign{*flag, value, out}, flag->target))
+      return {std::string(flag->name) + ": wants " + range_text(flag->range) + ", not '" + value + "'"};
+  }
+  return check(*out);
+}
+
+std::string help_text() {
+  std::string out = "smoe-engine --vault FILE --serve | --tokens-in CSV [flags]\n\n";
+  for (const Flag& flag : kFlags) {
+    std::string left = std::string("  ") + flag.name + (flag.value != nullptr ? std::string(" ") + flag.value : "");
+    left.resize(std::max<std::size_t>(left.size() + 2, 24), ' ');
+    const std::string value = std::visit(Default{}, flag.target);
+    out += left + flag.help + (value.empty() ? "" : " [" + value + "]") + "\n";
+  }
+  return out;
+}
+
+SamplingOptions sampling_defaults(const Args& args) {
+  SamplingOptions options;
+  options.temperature = args.temperature;
+  options.top_p = args.top_p;
+  options.min_p = args.min_p;
+  options.top_k = args.top_k;
+  options.repetition_penalty = args.rep_penalty;
+  options.seeded = args.seed >= 0;
+  options.seed = static_cast<std::uint64_t>(args.seed);
+  return options;
+}
+
+}  // namespace smoe

@@ -1,0 +1,170 @@
+// Grouped-query attention with optional per-head RMS norm of queries and keys before RoPE (Qwen3), optional biases.
+#include "attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "linear.h"
+#include "rope.h"
+
+namespace smoe {
+namespace {
+
+struct Shape {
+  int d_model, heads, kv_heads, head_dim;
+  float epsilon;
+
+  std::size_t q_width() const { return static_cast<std::size_t>(heads) * static_cast<std::size_t>(head_dim); }
+  std::size_t kv_width() const { return static_cast<std::size_t>(kv_heads) * static_cast<std::size_t>(head_dim); }
+  int group() const { return heads / kv_heads; }  // query heads that share a key/value head
+};
+
+// What the layers share: a layer's values are dead when the next one begins.
+struct Workspace {
+  Workspace(const Architecture& a, Runtime& r, int chunk)
+      : shape{a.d_model, a.heads, a.kv_heads, a.head_dim, a.rms_epsilon},
+        runtime(r),
+        rope(a.rope_theta, a.head_dim, chunk),
+        input(r),
+        q(static_cast<std::size_t>(chunk) * shape.q_width()),
+        k(static_cast<std::size_t>(chunk) * shape.kv_width()),
+        v(k.size()),
+        seen(q.size()),
+        out(static_cast<std::size_t>(chunk) * static_cast<std::size_t>(a.d_model)) {}
+
+  Shape shape;
+  Runtime& runtime;
+  Rope rope;
+  Input input;
+  std::vector<float> q, k, v, seen, out;  // [chunk][heads * head_dim], ... , [chunk][d_model]
+};
+
+struct GqaWeights {
+  Linear q, k, v, o;
+  std::vector<float> q_norm, k_norm;  // [head_dim]; empty: none
+};
+
+class GqaAttention : public Attention {
+ public:
+  GqaAttention(Workspace& workspace, GqaWeights weights, int layer)
+      : space_(workspace), shape_(workspace.shape), weights_(std::move(weights)), layer_(layer) {}
+
+  void forward(const Batch& batch, const float* h, float* x) override {
+    Runtime& runtime = space_.runtime;
+    const Timed timed(&runtime.times.attention);
+    space_.input.set(h, static_cast<std::size_t>(shape_.d_model), batch.tokens, shape_.d_model);
+    multiply(runtime, space_.input,
+             {{&weights_.q, space_.q.data(), shape_.q_width()},
+              {&weights_.k, space_.k.data(), shape_.kv_width()},
+              {&weights_.v, space_.v.data(), shape_.kv_width()}});
+    runtime.pool.for_range(batch.tokens, worthwhile(shape_.q_width()), [&](int begin, int end) {
+      for (int token = begin; token < end; ++token) place(batch, token);
+    });
+    look(batch);
+    space_.input.set(space_.seen.data(), shape_.q_width(), batch.tokens, static_cast<int>(shape_.q_width()));
+    multiply(runtime, space_.input, {{&weights_.o, space_.out.data(), static_cast<std::size_t>(shape_.d_model)}});
+    runtime.kernels.add_scaled(space_.out.data(), 1.0f, batch.tokens * shape_.d_model, x);
+  }
+
+ private:
+  // Norms and turns a token's queries and keys, and stores its keys and values.
+  void place(const Batch& batch, int token) {
+    float* const q = &space_.q[static_cast<std::size_t>(token) * shape_.q_width()];
+    float* const k = &space_.k[static_cast<std::size_t>(token) * shape_.kv_width()];
+    const float* const v = &space_.v[static_cast<std::size_t>(token) * shape_.kv_width()];
+    for (int i = 0; i < shape_.heads; ++i) norm_and_rotate(weights_.q_norm, token, q + i * shape_.head_dim);
+    for (int i = 0; i < shape_.kv_heads; ++i) norm_and_rotate(weights_.k_norm, token, k + i * shape_.head_dim);
+    batch.conversation->store(space_.runtime.kernels, layer_, batch.first + token, k, v);
+  }
+
+  void norm_and_rotate(const std::vector<float>& norm, int token, float* head) {
+    if (!norm.empty()) space_.runtime.kernels.rms_norm(head, norm.data(), shape_.epsilon, shape_.head_dim, head);
+    space_.rope.rotate(token, head);
+  }
+
+  // Threads share out (token, key/value head) pairs; with fewer pairs than threads, single query heads.
+  void look(const Batch& batch) {
+    const int pairs = batch.tokens * shape_.kv_heads;
+    const int heads = pairs < space_.runtime.pool.size() ? 1 : shape_.group();
+    const int per_token = shape_.heads / heads;
+    const auto seen = static_cast<std::size_t>(std::min(batch.first + batch.tokens, batch.conversation->shape().window));
+    const std::size_t work = 2 * seen * static_cast<std::size_t>(heads * shape_.head_dim);
+    space_.runtime.pool.for_range(batch.tokens * per_token, worthwhile(work), [&](int begin, int end) {
+      thread_local std::vector<float> scratch;
+      scratch.resize(attend_scratch(heads));
+      for (int i = begin; i < end; ++i) attend(batch, i / per_token, i % per_token * heads, heads, scratch.data());
+    });
+  }
+
+  void attend(const Batch& batch, int token, int head, int heads, float* scratch) {
+    const auto start = static_cast<std::size_t>(token) * shape_.q_width() + static_cast<std::size_t>(head * shape_.head_dim);
+    const KeyValues kv = visible(*batch.conversation, batch.first + token, head / shape_.group());
+    const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
+    space_.runtime.kernels.attend(&space_.q[start], heads, kv, scale, scratch, &space_.seen[start]);
+  }
+
+  KeyValues visible(const Conversation& conversation, int position, int kv_head) const {
+    const KvShape& ring = conversation.shape();
+    const int oldest = std::max(0, position - ring.window + 1);
+    const std::size_t at = static_cast<std::size_t>(kv_head * shape_.head_dim) * ring.element_bytes();
+    return {.keys = static_cast<const unsigned char*>(conversation.keys(layer_)) + at,
+            .values = static_cast<const unsigned char*>(conversation.values(layer_)) + at,
+            .half = ring.half,
+            .key_stride = shape_.kv_width(),
+            .value_stride = shape_.kv_width(),
+            .key_dim = shape_.head_dim,
+            .value_dim = shape_.head_dim,
+            .first = oldest % ring.capacity(),
+            .count = position - oldest + 1,
+            .capacity = ring.capacity(),
+            .first_position = oldest};
+  }
+
+  Workspace& space_;
+  const Shape& shape_;
+  GqaWeights weights_;
+  int layer_;
+};
+
+class GqaFactory : public AttentionFactory {
+ public:
+  GqaFactory(Weights& weights, Runtime& runtime, int chunk)
+      : weights_(weights), chunk_(chunk), space_(weights.architecture(), runtime, chunk) {}
+
+  Error make(int layer, std::unique_ptr<Attention>* out) override {
+    GqaWeights found;
+    if (Error error = load(layer, &found)) return error;
+    for (const Linear* linear : {&found.q, &found.k, &found.v, &found.o})
+      space_.input.reserve(linear->weight.storage, chunk_, linear->weight.cols);
+    *out = std::make_unique<GqaAttention>(space_, std::move(found), layer);
+    return {};
+  }
+
+  void begin(const Batch& batch) override { space_.rope.set_positions(batch.first, batch.tokens); }
+
+ private:
+  Error load(int layer, GqaWeights* out) {
+    const std::string name = "model.layers." + std::to_string(layer) + ".self_attn.";
+    const Shape& shape = space_.shape;
+    const int q_width = static_cast<int>(shape.q_width()), kv_width = static_cast<int>(shape.kv_width());
+    if (Error error = weights_.linear(name + "q_proj", q_width, shape.d_model, &out->q)) return error;
+    if (Error error = weights_.linear(name + "k_proj", kv_width, shape.d_model, &out->k)) return error;
+    if (Error error = weights_.linear(name + "v_proj", kv_width, shape.d_model, &out->v)) return error;
+    if (Error error = weights_.linear(name + "o_proj", shape.d_model, q_width, &out->o)) return error;
+    if (!weights_.architecture().qk_norm) return {};
+    if (Error error = weights_.vector(name + "q_norm.weight", shape.head_dim, &out->q_norm)) return error;
+    return weights_.vector(name + "k_norm.weight", shape.head_dim, &out->k_norm);
+  }
+
+  Weights& weights_;
+  int chunk_;
+  Workspace space_;
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionFactory> make_attention_factory(Weights& weights, Runtime& runtime, int chunk) {
+  return std::make_unique<GqaFactory>(weights, runtime, chunk);
+}
+
+}  // namespace smoe

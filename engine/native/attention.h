@@ -1,0 +1,38 @@
+// One layer's attention. A new kind (latent, linear, with sinks) is a new class that make_attention() chooses.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kv_cache.h"
+#include "runtime.h"
+#include "weights.h"
+
+namespace smoe {
+
+// Some consecutive tokens on their way through the layers.
+struct Batch {
+  int tokens, first;  // first: absolute position of token 0
+  Conversation* conversation;
+};
+
+class Attention {
+ public:
+  virtual ~Attention() = default;
+  // x += attention(h) for all tokens; their keys and values are stored. h, x: [tokens][d_model].
+  virtual void forward(const Batch& batch, const float* h, float* x) = 0;
+};
+
+// Buffers and tables that the layers share.
+class AttentionFactory {
+ public:
+  virtual ~AttentionFactory() = default;
+  virtual Error make(int layer, std::unique_ptr<Attention>* out) = 0;
+  // Once for each batch, before its first layer.
+  virtual void begin(const Batch& batch) = 0;
+};
+
+// `chunk`: the most tokens of a batch.
+std::unique_ptr<AttentionFactory> make_attention_factory(Weights& weights, Runtime& runtime, int chunk);
+
+}  // namespace smoe

@@ -1,0 +1,93 @@
+#include "feed_forward.h"
+
+#include <algorithm>
+
+#include "mlp.h"
+#include "moe.h"
+
+namespace smoe {
+namespace {
+
+class Factory : public FeedForwardFactory {
+ public:
+  Factory(Weights& weights, Runtime& runtime, const Vault& vault, ExpertRing& ring, int chunk)
+      : weights_(weights),
+        runtime_(runtime),
+        vault_(vault),
+        ring_(ring),
+        chunk_(chunk),
+        mlp_space_(runtime, arch().d_model, std::max(arch().dense_ffn, arch().shared_ffn), chunk),
+        moe_space_(runtime, arch(), chunk) {}
+
+  Error make(int layer, std::unique_ptr<FeedForward>* out) override {
+    const std::string name = "model.layers." + std::to_string(layer) + ".mlp";
+    return vault_.is_moe_layer(layer) ? make_moe(name, layer, out) : make_mlp(name, arch().dense_ffn, {}, out);
+  }
+
+ private:
+  const Architecture& arch() const { return weights_.architecture(); }
+
+  Error make_mlp(const std::string& name, int ffn, const Linear& share, std::unique_ptr<FeedForward>* out) {
+    MlpWeights found;
+    if (Error error = weights_.linear(name + ".gate_proj", ffn, arch().d_model, &found.gate)) return error;
+    if (Error error = weights_.linear(name + ".up_proj", ffn, arch().d_model, &found.up)) return error;
+    if (Error error = weights_.linear(name + ".down_proj", arch().d_model, ffn, &found.down)) return error;
+    found.share = share;
+    mlp_space_.reserve(found, chunk_);
+    *out = std::make_unique<Mlp>(runtime_, mlp_space_, std::move(found));
+    return {};
+  }
+
+  Error make_moe(const std::string& name, int layer, std::unique_ptr<FeedForward>* out) {
+    Moe::Parts parts;
+    parts.moe_index = vault_.moe_index(layer);
+    const int experts = vault_.experts(parts.moe_index);
+    if (experts < arch().top_k)
+      return {vault_.path() + ": moe_top_k " + std::to_string(arch().top_k) + " is more than the " +
+              std::to_string(experts) + " experts of layer " + std::to_string(layer)};
+    if (Error error = weights_.linear(name + ".gate", experts, arch().d_model, &parts.gate)) return error;
+    if (Error error = make_shared(name, &parts.shared)) return error;
+    parts.router = make_router(arch(), runtime_.kernels, experts);
+    reserve(parts);
+    *out = std::make_unique<Moe>(runtime_, moe_space_, vault_, ring_, std::move(parts));
+    return {};
+  }
+
+  // Both spellings are in use: shared_expert (Qwen), shared_experts (DeepSeek, GLM).
+  Error make_shared(const std::string& name, std::unique_ptr<FeedForward>* out) {
+    if (arch().shared_ffn == 0) return {};
+    const bool plural = weights_.has(name + ".shared_experts.gate_proj.weight");
+    Linear share{};
+    if (weights_.has(name + ".shared_expert_gate.weight"))
+      if (Error error = weights_.linear(name + ".shared_expert_gate", 1, arch().d_model, &share)) return error;
+    return make_mlp(name + (plural ? ".shared_experts" : ".shared_expert"), arch().shared_ffn, share, out);
+  }
+
+  void reserve(const Moe::Parts& parts) {
+    Matrix gate, up, down;
+    vault_.matrices(vault_.expert(parts.moe_index, 0), nullptr, &gate, &up, &down);
+    moe_space_.h.reserve(parts.gate.weight.storage, chunk_, arch().d_model);
+    for (const Matrix* matrix : {&gate, &up}) {
+      moe_space_.h.reserve(matrix->storage, chunk_, arch().d_model);
+      moe_space_.gathered.reserve(matrix->storage, moe_space_.most_rows, arch().d_model);
+    }
+    moe_space_.hidden.reserve(down.storage, moe_space_.most_rows, arch().moe_ffn);
+  }
+
+  Weights& weights_;
+  Runtime& runtime_;
+  const Vault& vault_;
+  ExpertRing& ring_;
+  int chunk_;
+  MlpWorkspace mlp_space_;
+  MoeWorkspace moe_space_;
+};
+
+}  // namespace
+
+std::unique_ptr<FeedForwardFactory> make_feed_forward_factory(Weights& weights, Runtime& runtime, const Vault& vault,
+                                                              ExpertRing& ring, int chunk) {
+  return std::make_unique<Factory>(weights, runtime, vault, ring, chunk);
+}
+
+}  // namespace smoe

@@ -1,0 +1,29 @@
+// What follows a layer's attention: a dense MLP, or routed experts beside an optional shared one.
+#pragma once
+
+#include <memory>
+
+#include "expert_ring.h"
+#include "runtime.h"
+#include "weights.h"
+
+namespace smoe {
+
+class FeedForward {
+ public:
+  virtual ~FeedForward() = default;
+  // x += f(h) for all tokens; h, x: [tokens][d_model]. Fails when an expert cannot be read.
+  virtual Error forward(int tokens, const float* h, float* x) = 0;
+};
+
+class FeedForwardFactory {
+ public:
+  virtual ~FeedForwardFactory() = default;
+  virtual Error make(int layer, std::unique_ptr<FeedForward>* out) = 0;
+};
+
+// `chunk`: the most tokens of a batch.
+std::unique_ptr<FeedForwardFactory> make_feed_forward_factory(Weights& weights, Runtime& runtime, const Vault& vault,
+                                                              ExpertRing& ring, int chunk);
+
+}  // namespace smoe

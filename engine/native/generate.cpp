@@ -1,0 +1,95 @@
+#include "generate.h"
+
+#include <algorithm>
+
+namespace smoe {
+
+Failure Generator::run(const GenerateRequest& request, Listener& listener, Figures* figures) {
+  *figures = {};
+  failure_ = {};
+  figures->prompt = static_cast<int>(request.ids.size());
+  figures->finish = "cancel";
+  if (listener.interrupted()) return {};
+  Conversations::Match match{};
+  if (Failure refusal = admit(request, &match); !refusal.reason.empty()) return refusal;
+
+  Conversation& conversation = engine_.conversations().open(match);
+  const RingCounters before = engine_.ring().counters();
+  figures->cached = match.cached;
+  Stopwatch watch;
+  Step step = prefill(request, listener, conversation);
+  figures->prefill_ms = watch.milliseconds();
+  if (step == Step::go_on) step = decode(request, listener, conversation, figures);
+  figures->decode_ms = watch.milliseconds() - figures->prefill_ms;
+
+  const RingCounters after = engine_.ring().counters();
+  figures->hits = after.hits - before.hits;
+  figures->misses = after.misses - before.misses;
+  figures->bytes_read = after.bytes_read - before.bytes_read;
+  figures->stall_ms = after.stall_ms - before.stall_ms;
+  figures->slid = std::max(0, conversation.length() - engine_.context());
+  return failure_;
+}
+
+Failure Generator::admit(const GenerateRequest& request, Conversations::Match* match) const {
+  *match = engine_.conversations().match(request.ids);
+  const int fresh = static_cast<int>(request.ids.size()) - match->cached;
+  if (request.slide || fresh <= engine_.context()) return {};
+  return {"suffix_too_long", "new=" + std::to_string(fresh) + " ctx=" + std::to_string(engine_.context())};
+}
+
+Generator::Step Generator::prefill(const GenerateRequest& request, Listener& listener, Conversation& conversation) {
+  const std::span<const int> ids = request.ids;
+  const int total = static_cast<int>(ids.size()), cached = conversation.length();
+  listener.progress(cached, total, cached);
+  for (int done = cached; done < total; done = conversation.length()) {
+    const int count = std::min(engine_.chunk(), total - done);
+    const auto chunk = ids.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(count));
+    if (const Step step = forward(chunk, listener, conversation); step != Step::go_on) return step;
+    listener.progress(done + count, total, cached);
+  }
+  return Step::go_on;
+}
+
+Generator::Step Generator::decode(const GenerateRequest& request, Listener& listener, Conversation& conversation,
+                                  Figures* figures) {
+  sampler_.begin(request.sampling, request.ids);
+  Mask mask;
+  Logprobs logprobs;
+  Logprobs* const asked = request.sampling.logprobs > 0 ? &logprobs : nullptr;
+  for (;;) {
+    const float* const logits = engine_.model().logits(last_);
+    if (request.mask && !listener.next_mask(&mask)) return Step::interrupted;
+    const int token = sampler_.sample(logits, request.mask ? &mask : nullptr, asked);
+    if (token == Sampler::kNotFinite) {
+      failure_ = {"nonfinite_logits", ""};
+      return Step::failed;
+    }
+    figures->finish = "stop";
+    if (token == Sampler::kNoToken || ends(token, request)) return Step::go_on;
+    listener.token(token, asked);
+    figures->finish = "length";
+    if (++figures->generated == request.max_tokens) return Step::go_on;
+    figures->finish = "cancel";
+    if (const Step step = forward({&token, 1}, listener, conversation); step != Step::go_on) return step;
+  }
+}
+
+Generator::Step Generator::forward(std::span<const int> ids, Listener& listener, Conversation& conversation) {
+  bool interrupted = false;
+  const Error error =
+      engine_.model().forward(conversation, ids, [&] { return listener.interrupted(); }, &interrupted);
+  if (error) {
+    failure_ = {"read_failed", error.message};
+    return Step::failed;
+  }
+  last_ = static_cast<int>(ids.size()) - 1;
+  return interrupted ? Step::interrupted : Step::go_on;
+}
+
+bool Generator::ends(int token, const GenerateRequest& request) const {
+  if (!request.ignore_eos && engine_.end_ids().contains(token)) return true;
+  return std::find(request.stop.begin(), request.stop.end(), token) != request.stop.end();
+}
+
+}  // namespace smoe

@@ -1,0 +1,101 @@
+#include "kv_cache.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace smoe {
+
+Error Conversation::create(const KvShape& shape, std::unique_ptr<Conversation>* out) {
+  std::unique_ptr<Conversation> made(new Conversation(shape));
+  if (Error error = Pages::allocate(shape.bytes(), &made->pages_)) return error;
+  *out = std::move(made);
+  return {};
+}
+
+int Conversation::reusable(std::span<const int> ids) const {
+  const auto common = std::mismatch(ids.begin(), ids.end(), ids_.begin(), ids_.end()).first - ids.begin();
+  const int length = static_cast<int>(std::min<std::ptrdiff_t>(common, static_cast<std::ptrdiff_t>(ids.size()) - 1));
+  const int first_seen = std::max(0, length - shape_.window + 1);
+  return first_seen >= written_ - shape_.capacity() ? std::max(0, length) : 0;
+}
+
+void Conversation::truncate(int length) {
+  ids_.resize(static_cast<std::size_t>(length));
+  if (length == 0) written_ = 0;
+}
+
+void Conversation::copy_prefix(const Conversation& from, int length) {
+  ids_.assign(from.ids_.begin(), from.ids_.begin() + length);
+  written_ = std::max(length, from.written_ > shape_.capacity() ? from.written_ : 0);
+  const auto slots = static_cast<std::size_t>(std::min(written_, shape_.capacity()));
+  const std::size_t bytes = slots * static_cast<std::size_t>(shape_.width) * shape_.element_bytes();
+  for (int layer = 0; layer < shape_.layers; ++layer)
+    for (int half = 0; half < 2; ++half) std::memcpy(data(layer, half), from.data(layer, half), bytes);
+}
+
+void Conversation::begin(int tokens) { written_ = std::max(written_, length() + tokens); }
+
+void Conversation::store(const Kernels& kernels, int layer, int position, const float* key, const float* value) {
+  const auto width = static_cast<std::size_t>(shape_.width);
+  const std::size_t start = static_cast<std::size_t>(position % shape_.capacity()) * width;
+  const float* const sources[] = {key, value};
+  for (int half = 0; half < 2; ++half) {
+    unsigned char* const to = data(layer, half) + start * shape_.element_bytes();
+    if (shape_.half) kernels.to_half(sources[half], shape_.width, reinterpret_cast<std::uint16_t*>(to));
+    else std::memcpy(to, sources[half], width * sizeof(float));
+  }
+}
+
+void Conversation::commit(std::span<const int> ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }
+
+Error Conversations::create(const KvShape& shape, int count, Conversations* out) {
+  out->slots_.resize(static_cast<std::size_t>(count));
+  for (auto& slot : out->slots_)
+    if (Error error = Conversation::create(shape, &slot)) return error;
+  return {};
+}
+
+Conversations::Match Conversations::match(std::span<const int> ids) const {
+  Match best{oldest(), 0};
+  for (int i = 0; i < count(); ++i) {
+    const int cached = slots_[static_cast<std::size_t>(i)]->reusable(ids);
+    if (cached > best.cached) best = {i, cached};
+  }
+  return best;
+}
+
+Conversation& Conversations::open(const Match& match) {
+  Conversation* chosen = slots_[static_cast<std::size_t>(match.slot)].get();
+  const int lost = chosen->length() - match.cached;
+  Conversation* spare = slots_[static_cast<std::size_t>(oldest())].get();
+  if (match.cached > 0 && lost > match.cached && spare != chosen) {
+    spare->copy_prefix(*chosen, match.cached);
+    chosen = spare;
+  }
+  chosen->truncate(match.cached);
+  chosen->last_used = ++clock_;
+  return *chosen;
+}
+
+void Conversations::reset() {
+  for (auto& slot : slots_) slot->truncate(0);
+}
+
+// An empty one first: it costs nobody anything.
+int Conversations::oldest() const {
+  const auto rank = [](const auto& slot) { return slot->length() == 0 ? 0 : slot->last_used; };
+  const auto found = std::min_element(slots_.begin(), slots_.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  return static_cast<int>(found - slots_.begin());
+}
+
+int Conversations::positions() const {
+  int sum = 0;
+  for (const auto& slot : slots_) sum += slot->length();
+  return sum;
+}
+
+int Conversations::used() const {
+  return static_cast<int>(std::count_if(slots_.begin(), slots_.end(), [](const auto& slot) { return slot->length() > 0; }));
+}
+
+}  // namespace smoe

@@ -1,0 +1,114 @@
+#include "model.h"
+
+namespace smoe {
+namespace {
+
+Error refuse_unused(const Weights& weights, const std::string& scout_path) {
+  std::unique_ptr<File> file;
+  SafetensorsHeader header;
+  if (Error error = File::open(scout_path, &file)) return error;
+  if (Error error = read_safetensors_header(*file, &header)) return error;
+  return weights.refuse_unused(header);
+}
+
+}  // namespace
+
+Model::Model(Runtime& runtime, const Architecture& a, int chunk)
+    : runtime_(runtime),
+      layer_count_(a.layers),
+      d_model_(a.d_model),
+      chunk_(chunk),
+      vocab_(a.vocab),
+      epsilon_(a.rms_epsilon),
+      head_input_(runtime),
+      x_(static_cast<std::size_t>(chunk) * static_cast<std::size_t>(a.d_model)),
+      h_(x_.size()),
+      logits_(static_cast<std::size_t>(a.vocab)) {}
+
+Error Model::create(const Vault& vault, const Safetensors& scout, const std::string& scout_path, ExpertRing& ring,
+                    Runtime& runtime, int chunk, std::unique_ptr<Model>* out) {
+  const Architecture& architecture = vault.architecture();
+  if (const std::string* config = scout.metadata("config"))
+    if (Error error = refuse_unknown_features(*config, scout_path)) return error;
+  std::unique_ptr<Model> model(new Model(runtime, architecture, chunk));
+  model->weights_ = std::make_unique<Weights>(architecture, scout, scout_path);
+  model->attention_ = make_attention_factory(*model->weights_, runtime, chunk);
+  model->feed_forward_ = make_feed_forward_factory(*model->weights_, runtime, vault, ring, chunk);
+  if (Error error = model->load(*model->weights_)) return error;
+  if (Error error = refuse_unused(*model->weights_, scout_path)) return error;
+  *out = std::move(model);
+  return {};
+}
+
+Error Model::load(Weights& weights) {
+  if (Error error = load_head(weights)) return error;
+  layers_.resize(static_cast<std::size_t>(layer_count_));
+  for (int i = 0; i < layer_count_; ++i)
+    if (Error error = load_layer(weights, i, &layers_[static_cast<std::size_t>(i)])) return error;
+  return {};
+}
+
+// Without a head of its own the model is tied: the embedding serves as one.
+Error Model::load_head(Weights& weights) {
+  if (Error error = weights.linear("model.embed_tokens", vocab_, d_model_, &embedding_)) return error;
+  head_ = embedding_;
+  if (weights.has("lm_head.weight"))
+    if (Error error = weights.linear("lm_head", vocab_, d_model_, &head_)) return error;
+  head_input_.reserve(head_.weight.storage, 1, d_model_);
+  return weights.vector("model.norm.weight", d_model_, &norm_);
+}
+
+Error Model::load_layer(Weights& weights, int index, Layer* out) {
+  const std::string name = "model.layers." + std::to_string(index) + ".";
+  if (Error error = weights.vector(name + "input_layernorm.weight", d_model_, &out->attention_norm)) return error;
+  if (Error error = weights.vector(name + "post_attention_layernorm.weight", d_model_, &out->feed_forward_norm))
+    return error;
+  if (Error error = attention_->make(index, &out->attention)) return error;
+  return feed_forward_->make(index, &out->feed_forward);
+}
+
+Error Model::forward(Conversation& conversation, std::span<const int> ids, const std::function<bool()>& interrupted,
+                     bool* was_interrupted) {
+  const Batch batch{static_cast<int>(ids.size()), conversation.length(), &conversation};
+  *was_interrupted = false;
+  conversation.begin(batch.tokens);
+  attention_->begin(batch);
+  embed(ids);
+  for (Layer& layer : layers_) {
+    if ((*was_interrupted = interrupted())) return {};
+    if (Error error = run_layer(layer, batch)) return error;
+  }
+  conversation.commit(ids);
+  return {};
+}
+
+Error Model::run_layer(Layer& layer, const Batch& batch) {
+  layer.attention->forward(batch, normed(layer.attention_norm, batch.tokens), x_.data());
+  return layer.feed_forward->forward(batch.tokens, normed(layer.feed_forward_norm, batch.tokens), x_.data());
+}
+
+void Model::embed(std::span<const int> ids) {
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    runtime_.kernels.dequantize_row(embedding_.weight, ids[i], &x_[i * static_cast<std::size_t>(d_model_)]);
+}
+
+const float* Model::normed(const std::vector<float>& weight, int tokens) {
+  runtime_.pool.for_range(tokens, worthwhile(static_cast<std::size_t>(d_model_)), [&](int begin, int end) {
+    for (int token = begin; token < end; ++token) {
+      const std::size_t at = static_cast<std::size_t>(token) * static_cast<std::size_t>(d_model_);
+      runtime_.kernels.rms_norm(&x_[at], weight.data(), epsilon_, d_model_, &h_[at]);
+    }
+  });
+  return h_.data();
+}
+
+const float* Model::logits(int index) {
+  const Timed timed(&runtime_.times.head);
+  const auto stride = static_cast<std::size_t>(d_model_);
+  runtime_.kernels.rms_norm(&x_[static_cast<std::size_t>(index) * stride], norm_.data(), epsilon_, d_model_, h_.data());
+  head_input_.set(h_.data(), stride, 1, d_model_);
+  multiply(runtime_, head_input_, {{&head_, logits_.data(), logits_.size()}});
+  return logits_.data();
+}
+
+}  // namespace smoe

@@ -1,0 +1,60 @@
+// The transformer: embedding, layers of attention and feed-forward, norm, head. Batches of up to a chunk of tokens.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "attention.h"
+#include "feed_forward.h"
+#include "kv_cache.h"
+
+namespace smoe {
+
+class Model {
+ public:
+  // Everything referred to must outlive the model. chunk: the most tokens of forward().
+  static Error create(const Vault& vault, const Safetensors& scout, const std::string& scout_path, ExpertRing& ring,
+                      Runtime& runtime, int chunk, std::unique_ptr<Model>* out);
+
+  // Appends ids to the conversation. Stops between layers when `interrupted` says so: then the conversation is as it
+  // was before, and so it is after an error.
+  Error forward(Conversation& conversation, std::span<const int> ids, const std::function<bool()>& interrupted,
+                bool* was_interrupted);
+
+  // The next token's logits after token `index` of the last batch: [vocabulary], valid until the next call.
+  const float* logits(int index);
+
+  int vocabulary() const { return head_.weight.rows; }
+
+ private:
+  struct Layer {
+    std::vector<float> attention_norm, feed_forward_norm;
+    std::unique_ptr<Attention> attention;
+    std::unique_ptr<FeedForward> feed_forward;
+  };
+
+  Model(Runtime& runtime, const Architecture& architecture, int chunk);
+  Error load(Weights& weights);
+  Error load_head(Weights& weights);
+  Error load_layer(Weights& weights, int layer, Layer* out);
+  void embed(std::span<const int> ids);
+  const float* normed(const std::vector<float>& weight, int tokens);
+  Error run_layer(Layer& layer, const Batch& batch);
+
+  Runtime& runtime_;
+  int layer_count_, d_model_, chunk_, vocab_;
+  float epsilon_;
+  Linear embedding_, head_;
+  std::vector<float> norm_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<AttentionFactory> attention_;
+  std::unique_ptr<FeedForwardFactory> feed_forward_;
+  std::vector<Layer> layers_;
+  Input head_input_;
+  std::vector<float> x_, h_;     // [chunk][d_model]
+  std::vector<float> logits_;    // [vocabulary]
+};
+
+}  // namespace smoe
