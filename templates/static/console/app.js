@@ -1,0 +1,317 @@
+// Joins the parts: which conversation is open, what a person asks of it, and what is shown then.
+import { getJson, readKey } from "./api.js";
+import { Composer } from "./composer.js";
+import { $, announce, copy, h, toast } from "./dom.js";
+import { count } from "./format.js";
+import { askKey, editSettings, menuKeys, rename } from "./forms.js";
+import { Meters, showContext } from "./meters.js";
+import { Models } from "./models.js";
+import { Reply } from "./reply.js";
+import { Sidebar, download } from "./sidebar.js";
+import * as store from "./store.js";
+import { Transcript } from "./transcript.js";
+import * as tree from "./tree.js";
+
+const replies = new Map(); // conversation id -> {reply, conversation} that this tab is answering
+let conversation = tree.blank();
+let elsewhere = false; // another tab is answering the open conversation
+
+const actions = { branch, copy: (text) => copy(text).then(() => toast("Copied.")), edit, proceed, redraw: show, regenerate, remove, retry: regenerate, askKey: async () => (await askKey()) && refresh() };
+const transcript = new Transcript(actions);
+const composer = new Composer({ send, stop });
+const models = new Models(choose);
+const meters = new Meters(refresh);
+const sidebar = new Sidebar({ open, isStreaming: (id) => replies.has(id), current: () => conversation.id });
+
+// --- showing
+
+function show() {
+  const running = replies.has(conversation.id);
+  const empty = !conversation.leaf;
+  $("empty").hidden = !empty;
+  $("title").textContent = conversation.title || "New conversation";
+  document.title = conversation.title ? `${conversation.title} · S-MoE` : "S-MoE";
+  models.show(conversation, meters.installed);
+  if (empty) welcome();
+  composer.setBusy(running);
+  transcript.show(conversation, { busy: running || elsewhere, disk: meters.disk, pending: elsewhere ? "Another tab is answering this conversation." : pendingNotice() });
+  context();
+}
+
+function pendingNotice() {
+  const chosen = models.of(conversation);
+  const switching = conversation.leaf && !replies.has(conversation.id) && chosen && !chosen.active;
+  return switching ? switchNotice(chosen) : "";
+}
+
+const switchNotice = ({ id }) => `The next message switches to ${id}: its first reply pays the cold boot.`;
+
+function welcome() {
+  const model = models.of(conversation);
+  $("about").replaceChildren(...(model ? [h("h2", {}, model.id), h("p", { className: "anatomy" }, models.anatomy(model)), model.description && h("p", {}, model.description), model.tokenizer_note && h("p", {}, model.tokenizer_note)].filter(Boolean)
+    : [h("h2", {}, models.failed ? "The server does not answer" : "No vault yet"), h("p", {}, models.failed ?? "Put a vault and its scout into the fleet directory; it appears here.")]));
+}
+
+function context() {
+  const last = tree.path(conversation).filter((node) => node.runs).at(-1)?.runs.at(-1);
+  showContext(last ? last.total + last.tokens : 0, last?.window ?? meters.window);
+}
+
+async function refresh() {
+  try {
+    await models.refresh();
+    models.failed = null;
+  } catch (error) {
+    models.failed = error.message;
+    if (error.kind === "key" && (await askKey())) return refresh();
+  }
+  show();
+}
+
+// --- conversations
+
+async function open(id) {
+  const found = id ? await store.get(id) : null;
+  conversation = replies.get(id)?.conversation ?? found ?? { ...tree.blank(), model: conversation.model };
+  if (found) elsewhere = await settle(conversation);
+  else elsewhere = false;
+  history.replaceState(null, "", found ? `#${conversation.id}` : location.pathname);
+  composer.open(found ? conversation.id : "new");
+  transcript.pinned = true;
+  show();
+  transcript.toEnd();
+  sidebar.refresh();
+  composer.area.focus();
+}
+
+/** Replies that nobody is writing any more are interrupted. True: another tab is writing one. */
+async function settle(conversation) {
+  store.restorePartial(conversation);
+  const open = Object.values(conversation.nodes).filter((node) => node.status === "streaming");
+  if (!open.length || replies.has(conversation.id)) return false;
+  if (await store.answeredElsewhere(conversation.id)) return true;
+  for (const node of open) {
+    Object.assign(node, { status: "interrupted", changed: Date.now() });
+    for (const run of node.runs) run.phase = "end";
+  }
+  await store.save(conversation, false);
+  return false;
+}
+
+async function save(touched = conversation) {
+  if (await store.save(touched)) return sidebar.refresh();
+  replies.get(touched.id)?.reply.stop();
+  return toast("This conversation was deleted in another tab.");
+}
+
+function changeBranch(leaf) {
+  conversation.leaf = leaf;
+  show();
+  save();
+}
+
+function branch(node) {
+  changeBranch(tree.newestLeaf(conversation, node.id));
+}
+
+function remove(node) {
+  const owner = conversation;
+  replies.get(owner.id)?.reply.stop();
+  const undo = tree.remove(owner, node.id);
+  changeBranch(owner.leaf);
+  toast("Deleted.", () => { undo(); show(); save(owner); });
+}
+
+async function removeConversation() {
+  const gone = conversation;
+  replies.get(gone.id)?.reply.stop();
+  await store.remove(gone.id);
+  await open();
+  toast("Conversation deleted.", async () => { await store.save({ ...gone, version: 0 }); open(gone.id); });
+}
+
+function reset() {
+  const root = tree.path(conversation)[0];
+  if (!root) return;
+  remove(root);
+  if (conversation.leaf) changeBranch(null);
+}
+
+function choose(model) {
+  Object.assign(conversation, { model: model.id, meta: Date.now() });
+  show();
+  if (conversation.version) save();
+}
+
+// --- replies
+
+function send({ text, files }) {
+  if (elsewhere) return composer.set(text);
+  tree.add(conversation, { role: "user", text, ...(files && { files }) });
+  conversation.title ||= (text || files[0].name).split("\n")[0].slice(0, 80);
+  transcript.pinned = true;
+  return answer();
+}
+
+function edit(node, text) {
+  conversation.leaf = node.parent;
+  tree.add(conversation, { role: "user", text, ...(node.files && { files: node.files }) });
+  answer();
+}
+
+/** Another reply beside this one; one that has nothing to lose is replaced. */
+function regenerate(node) {
+  conversation.leaf = node.parent;
+  if (!node.text && !node.reasoning) Object.assign(node, { deleted: true, changed: Date.now() });
+  answer();
+}
+
+/** Goes on with a reply that was cut off: it is sent as the last message. */
+function proceed(node) {
+  run(node, tree.history(conversation, node.id));
+}
+
+function answer() {
+  const messages = tree.history(conversation, conversation.leaf);
+  const model = models.of(conversation);
+  const notes = model && !model.active ? [switchNotice(model).replace("The next message switches", "Switched")] : undefined;
+  run(tree.add(conversation, { role: "assistant", ...(notes && { notes }) }), messages);
+}
+
+async function run(node, messages) {
+  const owner = conversation;
+  const reply = new Reply(node, (what) => progress(owner, node, what));
+  replies.set(owner.id, { reply, conversation: owner });
+  store.setStreaming(owner.id, true);
+  meters.busy = true;
+  history.replaceState(null, "", `#${owner.id}`);
+  announce("Waiting for the reply");
+  show();
+  save(owner).then(() => owner === conversation && (composer.key_ = `smoe.draft.${owner.id}`));
+  const clock = setInterval(() => tick(owner, reply), 100);
+  const keeper = setInterval(() => keep(owner, node), 1000);
+  const model = models.of(owner)?.id;
+  await reply.stream({ ...(model && { model }), messages, ...owner.sampling });
+  clearInterval(clock);
+  clearInterval(keeper);
+  finished(owner, node);
+}
+
+function keep(owner, node) {
+  node.changed = Date.now();
+  save(owner);
+}
+
+function tick(owner, reply) {
+  reply.tick();
+  if (owner === conversation) paint(reply.node);
+}
+
+let nextPaint = 0;
+/** At most one paint a frame, and no more than a fifth of the time spent on painting. */
+function paint(node) {
+  if (paint.waiting) return;
+  paint.waiting = true;
+  requestAnimationFrame((now) => {
+    paint.waiting = false;
+    if (now < nextPaint || node.status !== "streaming") return;
+    const start = performance.now();
+    context(); // before the text: what follows it reads the layout
+    transcript.grow(node, meters.disk);
+    nextPaint = performance.now() + 4 * (performance.now() - start);
+  });
+}
+
+const STATES = { boot: "Booting the vault", prefill: "Reading the conversation", decode: "Replying" };
+
+function progress(owner, node, what) {
+  if (what === "phase") announce(STATES[node.runs.at(-1).phase] ?? "");
+  if (owner === conversation && what !== "end") paint(node);
+}
+
+function finished(owner, node) {
+  replies.delete(owner.id);
+  store.setStreaming(owner.id, false);
+  meters.busy = replies.size > 0;
+  slideNotice(owner, node);
+  save(owner);
+  const tokens = count(node.runs.at(-1).tokens);
+  announce(node.error ? `Error: ${node.error.message}` : `Reply ${node.status === "stopped" ? "stopped" : "finished"}, ${tokens} tokens`);
+  if (node.error?.kind === "key") actions.askKey();
+  refresh();
+}
+
+/** Said once a conversation. */
+function slideNotice(owner, node) {
+  const { slid, window } = node.runs.at(-1);
+  if (!slid || owner.slid) return;
+  owner.slid = true;
+  node.after = `The window of ${count(window)} tokens is full: from here on the oldest part of the conversation drops out.`;
+}
+
+function stop() {
+  replies.get(conversation.id)?.reply.stop();
+}
+
+// --- the page
+
+async function otherTab({ type, id }) {
+  if (id === conversation.id && !replies.has(id)) await (type === "removed" ? open() : takeIn(await store.get(id)));
+  sidebar.refresh();
+}
+
+/** Shows what another tab wrote, and follows it where it went on from what is shown here. */
+function takeIn(stored) {
+  tree.merge(conversation, stored);
+  conversation.version = stored.version;
+  const theirs = tree.path(conversation, stored.leaf);
+  if (theirs.some((node) => node.id === conversation.leaf)) conversation.leaf = stored.leaf;
+  elsewhere = theirs.some((node) => node.status === "streaming");
+  if (!document.querySelector(".editor")) show();
+}
+
+function onkey(event) {
+  const command = event.ctrlKey || event.metaKey;
+  if (event.key === "Escape" && !document.querySelector("dialog[open], :popover-open")) sidebar.closeDrawer() || stop();
+  else if (command && event.key === "k") { event.preventDefault(); sidebar.toggle(true); $("search").focus(); }
+  else if (command && event.shiftKey && event.key.toLowerCase() === "o") { event.preventDefault(); open(); }
+}
+
+function onhide() {
+  for (const { reply, conversation } of replies.values()) {
+    reply.tick();
+    store.keepPartial(conversation.id, { ...reply.node, changed: Date.now() });
+  }
+}
+
+function theme() {
+  const dark = getComputedStyle(document.documentElement).colorScheme === "dark" || (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("smoe.theme", dark ? "light" : "dark");
+}
+
+function menu(id, action) {
+  $(id).addEventListener("click", () => {
+    $("menu").hidePopover();
+    action();
+  });
+}
+
+menu("do-rename", async () => { if (await rename(conversation)) { show(); save(); } });
+menu("do-export", () => download(`${conversation.title || "conversation"}.json`, conversation));
+menu("do-reset", reset);
+menu("do-delete", removeConversation);
+menu("do-key", actions.askKey);
+$("new").addEventListener("click", () => { sidebar.closeDrawer(); open(); });
+$("tune").addEventListener("click", async () => { if (await editSettings(conversation)) conversation.version && save(); });
+$("theme").addEventListener("click", theme);
+$("messages").addEventListener("click", ({ target }) => {
+  const code = target.closest("[data-copy]")?.closest(".code");
+  if (code) actions.copy(code.querySelector("code").textContent);
+});
+for (const id of ["models", "menu"]) menuKeys($(id));
+addEventListener("keydown", onkey);
+addEventListener("pagehide", onhide);
+addEventListener("hashchange", () => open(location.hash.slice(1)));
+store.listen(otherTab);
+open(location.hash.slice(1)).then(refresh);

@@ -1,0 +1,98 @@
+// Where messages are written: grows with its text, keeps the draft, takes files of text.
+import { $, button, h, icon, toast } from "./dom.js";
+
+const LIMIT = 1 << 20; // bytes of one file
+
+export class Composer {
+  constructor({ send, stop }) {
+    this.area = $("input");
+    this.files = [];
+    $("composer").addEventListener("submit", (event) => {
+      event.preventDefault();
+      if (this.busy) stop();
+      else if (this.area.value.trim() || this.files.length) send(this.take());
+    });
+    this.area.addEventListener("input", () => this.changed());
+    this.area.addEventListener("keydown", (event) => this.key(event));
+    $("attach").addEventListener("click", () => $("file").click());
+    $("file").addEventListener("change", ({ target }) => this.attach(target.files).then(() => (target.value = "")));
+    this.listenForDrops();
+  }
+
+  key(event) {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    if (!this.busy) $("composer").requestSubmit();
+  }
+
+  /** The draft of this conversation; `key` names it where it is kept. */
+  open(key) {
+    this.key_ = `smoe.draft.${key}`;
+    this.set(localStorage.getItem(this.key_) ?? "");
+    this.files = [];
+    this.showFiles();
+  }
+
+  set(text) {
+    this.area.value = text;
+    this.changed();
+  }
+
+  changed() {
+    const { value } = this.area;
+    if (value) localStorage.setItem(this.key_, value);
+    else localStorage.removeItem(this.key_);
+    this.area.style.height = "auto";
+    this.area.style.height = `${Math.min(this.area.scrollHeight, innerHeight / 2.5)}px`;
+  }
+
+  take() {
+    const message = { text: this.area.value.trim(), ...(this.files.length && { files: this.files }) };
+    this.files = [];
+    this.showFiles();
+    this.set("");
+    return message;
+  }
+
+  setBusy(busy) {
+    if (this.busy === busy) return;
+    this.busy = busy;
+    const label = busy ? "Stop (Esc)" : "Send (Enter)";
+    $("send").replaceChildren(icon(busy ? "stop" : "send"));
+    $("send").setAttribute("aria-label", label);
+    $("send").title = label;
+  }
+
+  async attach(files) {
+    for (const file of files) {
+      const text = file.size <= LIMIT ? await file.text() : null;
+      if (text === null) toast(`${file.name} is larger than 1 MB.`);
+      else if (/[\0\ufffd]/.test(text)) toast(`${file.name} is not a text file.`);
+      else this.files.push({ name: file.name, text });
+    }
+    this.showFiles();
+    this.area.focus();
+  }
+
+  showFiles() {
+    $("files").replaceChildren(...this.files.map((file) => h("span", { className: "chip" }, icon("clip"), file.name,
+      button("x", `Remove ${file.name}`, () => { this.files = this.files.filter((other) => other !== file); this.showFiles(); }))));
+  }
+
+  listenForDrops() {
+    const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
+    const show = (on) => document.body.classList.toggle("dropping", on);
+    addEventListener("dragover", (event) => {
+      if (!carriesFiles(event)) return;
+      event.preventDefault();
+      show(true);
+    });
+    addEventListener("dragleave", (event) => event.relatedTarget || show(false));
+    addEventListener("drop", (event) => {
+      if (!carriesFiles(event)) return;
+      event.preventDefault();
+      show(false);
+      this.attach(event.dataTransfer.files);
+    });
+  }
+}

@@ -1,0 +1,60 @@
+// The fleet as the server lists it, and the menu to choose from.
+import { $, h } from "./dom.js";
+import { bytes } from "./format.js";
+import { getJson } from "./api.js";
+
+/** Whether a vault's experts and trunk fit this machine's memory together: else experts stream from disk all the time. */
+const fits = (model, installed) => (installed && model.size ? model.size < 0.85 * installed : undefined);
+
+const normal = (entry) => ({ ...entry, size: entry.vault_bytes + entry.scout_bytes });
+
+export class Models {
+  constructor(chosen) {
+    this.list = [];
+    this.chosen = chosen;
+    $("models").addEventListener("beforetoggle", ({ newState }) => {
+      if (newState === "open") $("models").style.left = `${Math.max(8, Math.min($("model").getBoundingClientRect().left, innerWidth - $("models").offsetWidth - 8))}px`;
+    });
+  }
+
+  async refresh() {
+    this.list = (await getJson("/v1/models")).data.map(normal);
+  }
+
+  get active() {
+    return this.list.find((model) => model.active) ?? this.list[0];
+  }
+
+  /** The vault that a conversation's next message runs on. */
+  of(conversation) {
+    return this.list.find((model) => model.id === conversation.model) ?? this.active;
+  }
+
+  anatomy(model) {
+    const { quant, model_type: type, moe_layers: layers, experts_per_layer: experts, size } = model;
+    return [type, layers && `${layers} layers × ${experts} experts`, quant, size && bytes(size)].filter(Boolean).join(" · ");
+  }
+
+  show(conversation, installed) {
+    const current = this.of(conversation);
+    $("model-name").textContent = current?.id ?? "No vault";
+    $("model-quant").textContent = current?.quant ?? "";
+    $("models").replaceChildren(...this.list.map((model) => this.item(model, model === current, installed)));
+  }
+
+  item(model, checked, installed) {
+    const fit = fits(model, installed);
+    const tags = [
+      model.active && h("span", { className: "tag on" }, "active"),
+      fit !== undefined && h("span", { className: "tag" }, fit ? "fits memory" : "streams from disk"),
+    ];
+    const onclick = () => {
+      $("models").hidePopover();
+      this.chosen(model);
+    };
+    return h("button", { type: "button", role: "menuitemradio", "aria-checked": String(checked), title: model.lineage || model.description || "", onclick },
+      h("span", { className: "row" }, h("strong", {}, model.id), h("span", { className: "tag" }, model.quant), ...tags),
+      h("small", {}, this.anatomy({ ...model, quant: "" })),
+      model.lineage && h("small", {}, model.lineage));
+  }
+}

@@ -1,0 +1,67 @@
+// The line under a reply that tells where its time goes: live while it runs, frozen with exact counts afterwards.
+import { bytes, count, percent, rate, seconds } from "./format.js";
+import { h } from "./dom.js";
+
+const NAMES = { queue: "Queue", boot: "Boot", prefill: "Prefill", decode: "Decode" };
+const FINISH = { stop: "finished", length: "length", tool_calls: "tool calls", content_filter: "filtered" };
+
+const tokens = (n) => `${count(n)} ${n === 1 ? "token" : "tokens"}`;
+const temperature = ({ cached }) => (cached ? `warm, ${count(cached)} cached` : "cold");
+
+const live = {
+  queue: (run) => [run.position ? `Queued, position ${run.position}` : "Waiting for the server"],
+  boot: (run) => [`Booting ${run.model ?? "the vault"}`, seconds(run.ms.boot)],
+  prefill: (run) => [run.total ? `Prefilling ${count(run.done)} of ${count(run.total)}` : "Prefilling", run.total ? temperature(run) : ""],
+  decode: (run) => [tokens(run.tokens), `${rate(run.tokens, run.ms.decode)} tok/s`, `first after ${seconds(run.first)}`],
+};
+
+function frozen(run) {
+  const parts = [`${run.exact || !run.tokens ? "" : "about "}${tokens(run.tokens)}`];
+  if (run.tokens > 1) parts.push(`${rate(run.tokens, run.ms.decode)} tok/s`);
+  if (run.first !== null) parts.push(`first after ${seconds(run.first)}`);
+  if (run.total) parts.push(`prompt ${count(run.total)}, ${temperature(run)}`);
+  return parts;
+}
+
+/** What the line says; `disk` is {hits: share, rate: bytes a second} while it is known. */
+export function summary(run, disk) {
+  if (run.phase === "end") return frozen(run);
+  const parts = live[run.phase](run);
+  if (run.phase !== "decode") return [...parts, seconds(run.elapsed)];
+  return disk ? [...parts, `ring ${Math.round(100 * disk.hits)}%`, `${bytes(disk.rate)}/s`] : parts;
+}
+
+function facts(run) {
+  const rows = Object.entries(NAMES).map(([phase, name]) => [name, seconds(run.ms[phase]), phase]);
+  if (run.stall != null) rows.push(["Waiting for disk", `${seconds(run.stall)}, ${percent(run.stall, run.ms.decode)} of decode`, "stall"]);
+  if (run.hits != null) rows.push(["Ring hits", `${percent(run.hits, run.hits + run.misses)} of ${count(run.hits + run.misses)}`]);
+  if (run.read != null) rows.push(["Read from disk", bytes(run.read)]);
+  if (run.slid) rows.push(["Left the window", tokens(run.slid)]);
+  if (run.model) rows.push(["Model", run.model]);
+  return rows;
+}
+
+export class Monitor {
+  constructor() {
+    this.line = h("span", { className: "line" });
+    this.finish = h("span", { className: "finish" });
+    this.segments = Object.keys(NAMES).map((phase) => h("i", { className: phase }));
+    this.stall = h("b");
+    this.segments.at(-1).append(this.stall);
+    this.facts = h("dl");
+    this.element = h("details", { className: "monitor" },
+      h("summary", { title: "Where the time went" }, this.finish, this.line, h("span", { className: "bar", "aria-hidden": "true" }, this.segments)), this.facts);
+  }
+
+  update(run, { disk, finish } = {}) {
+    this.line.textContent = summary(run, disk).filter(Boolean).join(" · ");
+    this.finish.textContent = FINISH[finish] ?? finish ?? "";
+    this.finish.className = `finish ${finish ?? ""}`;
+    this.element.classList.toggle("live", run.phase !== "end");
+    this.segments.forEach((segment) => (segment.style.flexGrow = run.ms[segment.className] || 0));
+    this.stall.style.width = run.stall ? percent(Math.min(run.stall, run.ms.decode), run.ms.decode) : "0";
+    if (this.element.open || run.phase === "end") {
+      this.facts.replaceChildren(...facts(run).map(([name, value, phase]) => h("div", { className: phase ?? "" }, h("dt", {}, name), h("dd", {}, value))));
+    }
+  }
+}

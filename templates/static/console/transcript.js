@@ -1,0 +1,72 @@
+// The scrolling log: keeps views in step with the branch, and the end in sight while the reader is there.
+import { $, h } from "./dom.js";
+import { ReplyView, UserView } from "./messages.js";
+import { path, siblings } from "./tree.js";
+
+const NEAR = 60; // pixels from the end that still count as being there
+
+export class Transcript {
+  constructor(actions) {
+    this.actions = actions;
+    this.log = $("log");
+    this.list = $("messages");
+    this.views = new Map();
+    this.pinned = true;
+    this.log.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    $("jump").addEventListener("click", () => this.toEnd());
+  }
+
+  scrolled() {
+    this.pinned = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < NEAR;
+    $("jump").hidden = this.pinned;
+  }
+
+  follow() {
+    if (this.pinned) this.log.scrollTop = this.log.scrollHeight;
+  }
+
+  toEnd() {
+    this.pinned = true;
+    this.follow();
+  }
+
+  /** Shows this branch. `pending`: a notice that stands after the last message. */
+  show(conversation, { busy, disk, pending }) {
+    const nodes = path(conversation);
+    const parts = [];
+    for (const node of nodes) {
+      const view = this.viewOf(node);
+      view.refresh({ siblings: siblings(conversation, node), busy, disk });
+      parts.push(view.notes, view.element, view.after);
+    }
+    this.forget(new Set(nodes.map((node) => node.id)));
+    if (pending) parts.push(h("p", { className: "note" }, pending));
+    this.arrange(parts);
+    this.follow();
+  }
+
+  viewOf(node) {
+    const known = this.views.get(node.id);
+    if (known?.node === node) return known;
+    const view = node.role === "user" ? new UserView(node, this.actions) : new ReplyView(node, this.actions);
+    this.views.set(node.id, view);
+    return view;
+  }
+
+  forget(shown) {
+    for (const id of this.views.keys()) if (!shown.has(id)) this.views.delete(id);
+  }
+
+  /** Moves only what is out of place: focus, selection and open details survive. */
+  arrange(parts) {
+    parts.forEach((part, n) => {
+      if (this.list.childNodes[n] !== part) this.list.insertBefore(part, this.list.childNodes[n] ?? null);
+    });
+    while (this.list.childNodes.length > parts.length) this.list.lastChild.remove();
+  }
+
+  grow(node, disk) {
+    this.views.get(node.id)?.grow?.(disk);
+    this.follow();
+  }
+}

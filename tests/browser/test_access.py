@@ -1,0 +1,99 @@
+"""For everyone: axe finds nothing in any state, in both themes; narrow screens, reduced motion, both directions."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, expect
+
+from .console import Console
+
+STATES = ["empty", "hello", "say length", "say error", "say think", "menu", "settings", "streaming"]
+
+
+def reach(console: Console, state: str) -> None:
+    if state == "menu":
+        console.page.locator("#model").click()
+    elif state == "settings":
+        console.button("Settings of this conversation").click()
+    elif state == "streaming":
+        console.send("say endless")
+        expect(console.reply).to_contain_text("word2")
+    elif state != "empty":
+        console.ask(state)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(browser: Browser, stub, theme):
+    context = browser.new_context(color_scheme=theme, bypass_csp=True, reduced_motion="reduce")
+    for state in STATES:
+        page = context.new_page()
+        console = Console(page).open(stub.url)
+        reach(console, state)
+        results = Axe().run(page)
+        assert results.violations_count == 0, f"{state}: {results.generate_report()}"
+        page.close()
+    context.close()
+
+
+@pytest.mark.parametrize("width", [320, 768, 1440])
+def test_nothing_overflows_the_width(page, stub, width):
+    page.set_viewport_size({"width": width, "height": 700})
+    console = Console(page).open(stub.url)
+    for scene in ("hello", "say error"):
+        console.ask(scene)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("document.getElementById('log').scrollWidth <= document.getElementById('log').clientWidth")
+    expect(page.locator("#context-text")).to_be_in_viewport(ratio=1)
+    expect(console.button("More")).to_be_in_viewport(ratio=1)
+
+
+def test_the_drawer_of_a_narrow_screen_keeps_focus_inside(page, stub):
+    page.set_viewport_size({"width": 360, "height": 700})
+    console = Console(page).open(stub.url)
+    toggle = page.locator("#side")
+    expect(toggle).to_have_attribute("aria-expanded", "false")
+    toggle.click()
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    assert page.evaluate("document.getElementById('page').inert")
+    page.keyboard.press("Escape")
+    expect(toggle).to_have_attribute("aria-expanded", "false")
+    console.ask("say short")
+
+
+def test_the_theme_is_chosen_and_kept(page, stub):
+    page.emulate_media(color_scheme="light")
+    console = Console(page).open(stub.url)
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    console.button("Light or dark").click()
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark != light
+
+
+def test_reduced_motion_is_respected(page, stub):
+    page.emulate_media(reduced_motion="reduce")
+    console = Console(page).open(stub.url)
+    console.send("say endless")
+    expect(console.reply).to_contain_text("word1")
+    assert page.evaluate("document.getAnimations().length") == 0
+
+
+def test_right_to_left_text_runs_right_to_left(console):
+    console.ask("say rtl")
+    directions = console.page.evaluate(
+        "[...document.querySelectorAll('.assistant .markdown :is(p, li)')].map((e) => getComputedStyle(e).direction)"
+    )
+    assert directions == ["rtl", "ltr", "rtl"]
+
+
+def test_focus_is_visible_everywhere(console):
+    """Every stop of the Tab key shows an outline, or a border for the composer."""
+    for _ in range(14):
+        console.page.keyboard.press("Tab")
+        shown = console.page.evaluate(
+            """() => {
+                const element = document.activeElement;
+                if (element === document.body) return true;
+                return element.id === "input" || getComputedStyle(element).outlineStyle !== "none";
+            }"""
+        )
+        assert shown, console.page.evaluate("document.activeElement.outerHTML")

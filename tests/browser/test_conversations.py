@@ -1,0 +1,125 @@
+"""Conversations in the browser: kept, found, moved, and never confused by a second tab."""
+
+import json
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from .console import Console
+
+
+def titles(console):
+    return console.page.locator("#conversations button")
+
+
+def test_a_reload_keeps_conversation_and_draft(console):
+    console.ask("say short")
+    console.input.fill("not sent yet")
+    console.page.reload()
+    expect(console.messages).to_have_count(2)
+    expect(console.reply).to_contain_text("Paris")
+    expect(console.reply.locator(".finish")).to_have_text("finished")
+    expect(console.input).to_have_value("not sent yet")
+
+
+def test_a_reload_in_mid_stream_keeps_the_part_that_came(console):
+    console.send("say endless")
+    expect(console.reply).to_contain_text("word12")
+    console.page.reload()
+    expect(console.reply).to_contain_text("word12")
+    expect(console.reply).to_contain_text("Interrupted")
+    console.button("Continue").click()
+    console.settled()
+    expect(console.reply).to_contain_text("never filled.")
+
+
+def test_a_reply_goes_on_while_another_conversation_is_read(console):
+    console.send("say endless")
+    expect(console.reply).to_contain_text("word1")
+    console.button("New conversation").click()
+    expect(console.page.get_by_role("img", name="replying")).to_be_visible()
+    console.ask("say short")
+    titles(console).filter(has_text="say endless").click()
+    expect(console.button("Stop (Esc)")).to_be_visible()
+    expect(console.reply).to_contain_text("word20")
+
+
+def test_rename_search_delete_and_undo(console):
+    console.ask("say short")
+    console.menu("Rename")
+    console.page.get_by_label("Title").fill("Capitals")
+    console.button("Save").click()
+    console.button("New conversation").click()
+    console.ask("say length")
+    expect(titles(console)).to_have_text(["say length", "Capitals"])
+    console.page.get_by_role("searchbox").fill("paris")  # stands in a reply only
+    expect(titles(console)).to_have_text(["Capitals"])
+    console.page.get_by_role("searchbox").fill("")
+    console.menu("Delete conversation")
+    expect(titles(console)).to_have_text(["Capitals"])
+    console.button("Undo").click()
+    expect(titles(console)).to_have_count(2)
+
+
+def test_reset_empties_and_keeps_the_conversation(console):
+    console.ask("say short")
+    console.menu("Reset")
+    expect(console.messages).to_have_count(0)
+    console.button("Undo").click()
+    expect(console.messages).to_have_count(2)
+
+
+def test_export_and_import_are_each_others_inverse(console, tmp_path: Path):
+    console.ask("say short")
+    with console.page.expect_download() as download:
+        console.button("Export all").click()
+    file = tmp_path / "all.json"
+    download.value.save_as(file)
+    assert [node["text"] for node in json.loads(file.read_text())[0]["nodes"].values()] == ["say short", "The capital of France is Paris."]
+    console.menu("Delete conversation")
+    expect(titles(console)).to_have_count(0)
+    console.page.locator("#import-file").set_input_files(file)
+    titles(console).first.click()
+    expect(console.reply).to_contain_text("Paris")
+
+
+def test_a_foreign_file_is_refused(console, tmp_path: Path):
+    file = tmp_path / "other.json"
+    file.write_text('{"messages": []}')
+    console.page.locator("#import-file").set_input_files(file)
+    expect(console.page.locator("#toast")).to_have_text("That file holds no conversations of this console.")
+
+
+def second_tab(console: Console) -> Console:
+    page = console.page.context.new_page()
+    return Console(page).open(console.page.url)
+
+
+def test_two_tabs_see_each_others_messages(console):
+    console.ask("say short")
+    other = second_tab(console)
+    expect(other.reply).to_contain_text("Paris")
+    other.ask("say length")
+    expect(console.messages).to_have_count(4)
+    console.ask("say think")
+    expect(other.messages).to_have_count(6)
+
+
+def test_a_second_tab_neither_interrupts_nor_answers_a_running_reply(console):
+    console.send("say endless")
+    expect(console.reply).to_contain_text("word3")
+    other = second_tab(console)
+    expect(other.page.locator(".note")).to_have_text("Another tab is answering this conversation.")
+    expect(other.reply).to_contain_text("word")
+    expect(other.page.get_by_text("Interrupted")).to_have_count(0)
+    console.page.keyboard.press("Escape")
+    expect(other.page.locator(".note")).to_have_count(0)
+    expect(other.reply).to_contain_text("Stopped.")
+
+
+def test_a_conversation_deleted_elsewhere_stays_deleted(console):
+    console.ask("say short")
+    other = second_tab(console)
+    other.menu("Delete conversation")
+    expect(console.messages).to_have_count(0)
+    expect(titles(console)).to_have_count(0)

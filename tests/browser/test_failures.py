@@ -1,0 +1,65 @@
+"""When things go wrong: said in the conversation, nothing lost, a way on."""
+
+from playwright.sync_api import expect
+
+
+def test_an_engine_crash_keeps_the_text_and_offers_both_ways(console):
+    console.ask("say error")
+    expect(console.reply).to_contain_text("This reply will not")
+    expect(console.reply).to_contain_text("The engine ended with signal 9; the next request starts it again.")
+    console.button("Continue").click()
+    console.settled()
+    expect(console.text).to_have_text("This reply will not never filled.")
+
+
+def test_a_lost_connection_is_not_taken_for_an_end(console):
+    console.ask("say cut")
+    expect(console.reply).to_contain_text("The line goes")
+    expect(console.reply).to_contain_text("broke off")
+    expect(console.button("Retry")).to_be_visible()
+
+
+def test_a_full_queue_says_when_to_come_back_and_retries(console, stub):
+    message = {"error": {"message": "64 requests wait already.", "type": "rate_limit_error"}}
+    stub.fail_next = (429, {"Retry-After": "7"}, message)
+    console.ask("say short")
+    expect(console.reply).to_contain_text("64 requests wait already. Try again in 7")
+    console.button("Retry").click()
+    console.settled()
+    expect(console.reply).to_contain_text("Paris")
+    expect(console.reply.locator(".branches")).to_have_count(0)  # the failed attempt leaves no trace
+
+
+def test_a_server_that_is_gone_keeps_the_message_and_the_draft(console, stub):
+    stub.shutdown()
+    stub.server_close()
+    console.ask("say short")
+    expect(console.reply).to_contain_text("The server does not answer")
+    expect(console.page.locator("#engine-text")).to_have_text("Server gone")
+    console.input.fill("a draft")
+    expect(console.button("Retry")).to_be_visible()
+    assert console.page.evaluate("Object.values(localStorage).includes('a draft')")
+
+
+def test_a_context_error_is_said_in_the_servers_words(console, stub):
+    error = {"message": "5,000 tokens do not fit the window of 4,096.", "code": "context_length_exceeded"}
+    stub.fail_next = (400, {}, {"error": error})
+    console.ask("say short")
+    expect(console.reply).to_contain_text("5,000 tokens do not fit the window of 4,096.")
+
+
+def test_the_key_is_asked_for_and_stays_out_of_urls(page, stub):
+    stub.key = "secret-1"
+    urls = []
+    page.on("request", lambda request: urls.append(request.url))
+    page.goto(stub.url)
+    dialog = page.get_by_role("dialog", name="API key")
+    dialog.get_by_label("Key", exact=True).fill("wrong")
+    dialog.get_by_role("button", name="Use key").click()
+    expect(dialog.get_by_label("Key", exact=True)).to_be_visible()
+    dialog.get_by_label("Key", exact=True).fill("secret-1")
+    dialog.get_by_role("button", name="Use key").click()
+    expect(page.locator("#model-name")).to_have_text("smollm2-135m-moe8")
+    assert page.evaluate("[sessionStorage['smoe.key'], localStorage['smoe.key']]") == ["secret-1", None]
+    assert not any("secret-1" in url for url in urls)
+    assert "secret-1" in stub.keys

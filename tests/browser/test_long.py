@@ -1,0 +1,50 @@
+"""What a long reply and a long conversation cost."""
+
+import json
+
+from playwright.sync_api import expect
+
+LONGEST_TASK = 50_000  # microseconds of the page's own processor time: other load on the machine does not count
+
+
+def tasks(trace: bytes) -> list[int]:
+    """Processor time of each task of the page's main thread, in microseconds."""
+    events = json.loads(trace)["traceEvents"]
+    main = {(e["pid"], e["tid"]) for e in events if e.get("args", {}).get("name") == "CrRendererMain"}
+    return [e["tdur"] for e in events if e["name"].endswith("RunTask") and (e["pid"], e["tid"]) in main and "tdur" in e]
+
+
+def test_four_thousand_tokens_stream_in_short_tasks_without_flicker(browser, console):
+    page = console.page
+    browser.start_tracing(page=page, categories=["toplevel", "disabled-by-default-devtools.timeline", "__metadata"])
+    console.send("say long")
+    expect(console.text.locator("> p").nth(3)).to_be_visible()
+    page.evaluate("window.early = document.querySelector('.assistant .markdown > p:nth-of-type(2)'); early.dataset.kept = 1")
+    console.settled()
+    spent = sorted(tasks(browser.stop_tracing()))
+    print("longest tasks, us:", spent[-5:], "of", len(spent))
+    assert spent[-1] < LONGEST_TASK
+    expect(console.monitor).to_contain_text("4,000 tokens")
+    assert page.evaluate("early.isConnected && early.dataset.kept") == "1"  # closed blocks are never made again
+    expect(console.text.locator(".code")).to_have_count(100)
+
+
+def test_fifty_turns_leave_nothing_behind(console):
+    """Detached nodes and listeners of finished turns must be gone: what stays grows with the text only."""
+    session = console.page.context.new_cdp_session(console.page)
+
+    def figures() -> dict[str, float]:
+        session.send("HeapProfiler.collectGarbage")
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return {m["name"]: m["value"] for m in metrics}
+
+    session.send("Performance.enable")
+    for _ in range(10):
+        console.ask("say short")
+    early = figures()
+    for _ in range(40):
+        console.ask("say short")
+    late = figures()
+    print({name: (early[name], late[name]) for name in ("Nodes", "JSEventListeners", "JSHeapUsedSize")})
+    assert late["Nodes"] - early["Nodes"] < 40 * 160
+    assert late["JSHeapUsedSize"] - early["JSHeapUsedSize"] < 40 * 40_000
