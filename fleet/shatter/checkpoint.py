@@ -1,0 +1,87 @@
+"""A Hugging Face checkpoint directory: config.json and one or many safetensors shards, read a tensor at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fleet.vaultfile import config as model_config
+from fleet.vaultfile.errors import VaultError
+from fleet.vaultfile.scout import TensorInfo, read_header
+
+from . import ShatterError
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+
+
+class Checkpoint:
+    """Raises ShatterError."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        if not folder.is_dir():
+            raise ShatterError(f"{folder} is not a directory: name the one that holds config.json")
+        try:
+            self.config: dict[str, Any] = model_config.load(folder / "config.json")
+            self._shards = {name: read_header(folder / name) for name in self._shard_names()}
+        except (model_config.ConfigError, VaultError) as error:
+            raise ShatterError(str(error)) from None
+        self._places = {tensor: shard for shard in self._shards.values() for tensor in shard.tensors}
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._places)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def info(self, name: str) -> TensorInfo:
+        if name not in self._places:
+            raise ShatterError(f"{self.folder}: tensor {name} is missing; download the checkpoint again")
+        return self._places[name].tensors[name]
+
+    def read(self, name: str) -> np.ndarray:
+        """As float32."""
+        shard = self._places[name]
+        with open(shard.path, "rb") as file:
+            return shard.read(file, name)
+
+    def read_raw(self, name: str) -> np.ndarray:
+        """As stored; BF16 as uint16."""
+        shard = self._places[name]
+        with open(shard.path, "rb") as file:
+            return shard.read_raw(file, name)
+
+    def fingerprint(self) -> str:
+        """SHA-256 over config.json and each shard's name, length and header: cheap, and another for other weights'
+        places; the weights themselves are not read.
+        """
+        digest = hashlib.sha256((self.folder / "config.json").read_bytes())
+        for name in sorted(self._shards):
+            path = self.folder / name
+            with open(path, "rb") as file:
+                header = file.read(8 + int.from_bytes(file.read(8), "little"))
+            digest.update(f"{name} {path.stat().st_size}\n".encode() + header)
+        return digest.hexdigest()
+
+    def _shard_names(self) -> list[str]:
+        if (self.folder / INDEX).is_file():
+            return self._indexed()
+        if (self.folder / SINGLE).is_file():
+            return [SINGLE]
+        raise ShatterError(f"{self.folder}: neither {SINGLE} nor {INDEX} is there; other forms cannot be read")
+
+    def _indexed(self) -> list[str]:
+        try:
+            names = set(json.loads((self.folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            raise ShatterError(f"{self.folder / INDEX}: no weight_map can be read; download it again") from None
+        for name in names:
+            if not isinstance(name, str) or Path(name).name != name:
+                raise ShatterError(f"{self.folder / INDEX}: {name!r} is no file name in this directory")
+        return sorted(names)
