@@ -1,0 +1,202 @@
+"""`manage.py serve` as a process: its words, its signals, and what it leaves behind."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENGINE = ROOT / "tests" / "doubles" / "engine_v2.py"
+CHAT = {"model": "s-moe", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4000, "stream": True}
+
+
+def manage(environment, *arguments, **how):
+    return subprocess.Popen(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **how,
+    )
+
+
+def outcome(process):
+    """(exit code, stdout, stderr)"""
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("migrated")
+    code, _, err = outcome(manage(os.environ | {"SMOE_DATA_DIR": str(directory)}, "migrate", "-v", "0"))
+    assert code == 0, err
+    return directory / "db.sqlite3"
+
+
+@pytest.fixture
+def environment(tmp_path, interop_dir, database):
+    """One vault with its tokenizer, a migrated database, and a slow double."""
+    data, vaults, checkpoints = tmp_path / "data", tmp_path / "vault", tmp_path / "checkpoints"
+    data.mkdir()
+    shutil.copy(database, data)
+    shutil.copytree(interop_dir / "tiny-qwen3moe-q4", vaults)
+    shutil.copytree(interop_dir / "tiny-qwen3moe-checkpoint", checkpoints / "tiny-qwen3moe")
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"token_delay": 0.02, "log": str(tmp_path / "log")}))
+    return os.environ | {
+        "SMOE_DATA_DIR": str(data),
+        "SMOE_VAULT_DIR": str(vaults),
+        "SMOE_CHECKPOINTS_DIR": str(checkpoints),
+        "SMOE_ENGINE": str(ENGINE),
+        "SMOE_DOUBLE_SCRIPT": str(script),
+    }
+
+
+@pytest.fixture
+def serve(environment, tmp_path):
+    """Starts a server on a free port; gives it with the content of its server file once it is ready."""
+    started = []
+
+    def serve():
+        server = manage(environment, "serve", "--port", "0")
+        started.append(server)
+        for line in server.stdout:
+            if line.startswith("Ctrl-C"):
+                return server, json.loads((tmp_path / "data" / "server.json").read_text())
+        raise AssertionError(outcome(server))
+
+    yield serve
+    for server in started:
+        if server.poll() is None:
+            server.kill()
+            server.communicate()
+
+
+def engines(tmp_path):
+    """Processes of engines that were started and are still there."""
+    lines = (tmp_path / "log").read_text().splitlines()
+    pids = [event["pid"] for line in lines if (event := json.loads(line))["event"] == "start"]
+    assert pids
+    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+
+
+def stream(url, until):
+    """The lines of a streamed reply; `until` is called with each and ends the reading where it is true."""
+    with httpx.stream("POST", f"{url}/v1/chat/completions", json=CHAT, timeout=60) as response:
+        for line in response.iter_lines():
+            yield line
+            if until(line):
+                return
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_ctrl_c_while_streaming(serve, tmp_path):
+    server, file = serve()
+    assert file["pid"] == server.pid
+    assert stat.S_IMODE((tmp_path / "data" / "server.json").stat().st_mode) == 0o600
+    lines = []
+    for line in stream(file["url"], lambda line: False):
+        lines.append(line)
+        if len(lines) == 20:
+            server.send_signal(signal.SIGINT)
+    assert len(lines) > 20, lines
+    code, _, err = outcome(server)
+    assert code == 0, err
+    assert "Traceback" not in err
+    assert any("shutting down" in line for line in lines)
+    assert engines(tmp_path) == []
+    assert not (tmp_path / "data" / "server.json").exists()
+
+
+def test_sigterm_while_idle_and_again(serve, tmp_path):
+    for _ in range(2):
+        server, file = serve()
+        wait_for(lambda url=file["url"]: httpx.get(f"{url}/health").json()["engine"] == "up")
+        server.terminate()
+        code, _, err = outcome(server)
+        assert (code, "Traceback" in err) == (0, False)
+    assert engines(tmp_path) == []
+
+
+def test_a_killed_server_leaves_no_engine(serve, tmp_path):
+    server, file = serve()
+    for line in stream(file["url"], lambda line: '"content":"u"' in line):
+        last = line
+    assert last
+    server.kill()
+    server.communicate()
+    wait_for(lambda: engines(tmp_path) == [])
+
+
+def test_a_client_that_hangs_up_stops_the_engine(serve, tmp_path):
+    server, file = serve()
+    for _ in stream(file["url"], lambda line: '"content":"u"' in line):
+        pass
+    wait_for(lambda: '"CANCEL 1"' in (tmp_path / "log").read_text())
+    assert httpx.get(f"{file['url']}/health").json()["engine"] == "up"
+    assert server.poll() is None
+
+
+def test_a_second_server_on_the_same_data(serve, environment):
+    server, _ = serve()
+    code, _, err = outcome(manage(environment, "serve", "--port", "0"))
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert f"process {server.pid}" in err
+
+
+def test_a_port_in_use_is_one_sentence(environment):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, _, err = outcome(manage(environment, "serve", "--port", str(port)))
+    assert code == 1
+    sentence = f"Port {port} of 127.0.0.1 cannot be used (Address already in use): choose another one with --port."
+    assert err.splitlines() == [f"CommandError: {sentence}"]
+
+
+def test_missing_migrations_are_one_sentence(environment, tmp_path):
+    (tmp_path / "data" / "db.sqlite3").unlink()
+    code, _, err = outcome(manage(environment, "serve", "--port", "0"))
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert "manage.py migrate" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "named"),
+    [
+        (["--port", "many"], {}, "--port='many'"),
+        (["--temperature", "11"], {}, "--temperature=11"),
+        ([], {"SMOE_RING": "-1"}, "SMOE_RING=-1"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_one_sentence(environment, arguments, variables, named):
+    code, _, err = outcome(manage(environment | variables, "serve", *arguments))
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert named in err
+
+
+def test_help_names_flags_defaults_and_variables(environment):
+    code, out, _ = outcome(manage(environment, "serve", "--help"))
+    assert code == 0
+    text = " ".join(out.split())
+    assert "--rep-penalty PENALTY default repetition penalty (default 1.1; SMOE_REP_PENALTY)" in text
