@@ -82,9 +82,10 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """position 1 runs next. Repeated as it changes."""
+    """position 1 runs next. Repeated as it changes. `model` is the vault it will run on."""
 
     position: int
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class Worker:
         try:
             async with contextlib.aclosing(turn.positions()) as positions:
                 async for position in positions:
-                    yield Queued(position)
+                    yield Queued(position, job.card.id)
             granted = time.monotonic()
             boot = self._ensure(job.card)
             while boot and not boot.done():

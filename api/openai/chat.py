@@ -182,7 +182,7 @@ class ChatStream:
 
     def event(self, choice: int, event: Event) -> list[Frame]:
         self.choice = choice
-        self.model = getattr(event, "model", self.model)
+        self.model = getattr(event, "model", "") or self.model
         if (state := waiting_state(event)) is not None:
             return self._waiting(event, state)
         self.state = None

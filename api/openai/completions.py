@@ -176,7 +176,7 @@ class CompletionStream:
 
     def event(self, index: int, event: Event) -> list[Frame]:
         self.choice = index
-        self.model = getattr(event, "model", self.model)
+        self.model = getattr(event, "model", "") or self.model
         self.state = waiting_state(event)
         frames = self._echo(index) if isinstance(event, Prefill) else []
         if isinstance(event, TextDelta):

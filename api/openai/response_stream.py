@@ -37,7 +37,7 @@ class ResponseStream:
 
     def event(self, choice: int, event: Event) -> list[Frame]:
         del choice
-        self.document.model = getattr(event, "model", self.document.model)
+        self.document.model = getattr(event, "model", "") or self.document.model
         before, self.state = self.state, waiting_state(event)
         if self.state is not None:
             return self._waiting(before)

@@ -97,6 +97,11 @@ def test_waiting_is_told_in_chunks(http, script):
     assert {"state": "booting", "model": "alpha", "seconds": 0.5} in states
 
 
+def test_every_chunk_names_what_runs(http, script):
+    script.steps = [Queued(1, "alpha"), 0.3, *HELLO]
+    assert {chunk["model"] for chunk in chunks(post_stream(http, PATH, chat()))} == {"alpha"}
+
+
 def test_the_slid_window_is_told(http, script):
     script.steps = [prefill(), finished(slid=12)]
 
