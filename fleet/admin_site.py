@@ -6,7 +6,9 @@ from django.contrib import admin
 from django.http import HttpRequest, JsonResponse
 from django.urls import path
 
-_ORDER = {"Vault": 0, "Generation": 1, "Event": 2, "ApiKey": 3}
+from .login_throttle import ThrottledLoginForm
+
+_ORDER = {"Vault": 0, "Generation": 1, "Event": 2, "ApiKey": 3, "Usage": 4}
 
 
 class FleetAdminSite(admin.AdminSite):
@@ -14,10 +16,17 @@ class FleetAdminSite(admin.AdminSite):
     site_title = "S-MoE"
     index_title = "Fleet"
     site_url = None  # the console's link stands beside the user's name
+    login_form = ThrottledLoginForm
     index_template = "admin/cockpit.html"
 
     def get_urls(self):
-        return [path("live.json", self.admin_view(self.live), name="live"), *super().get_urls()]
+        from . import signin  # its form needs the loaded models
+
+        return [
+            path("live.json", self.admin_view(self.live), name="live"),
+            path("welcome/<str:token>/", signin.welcome, name="welcome"),
+            *super().get_urls(),
+        ]
 
     def get_app_list(self, request, app_label=None):
         """The fleet comes first, in the order in which an operator needs its lists."""

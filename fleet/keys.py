@@ -45,13 +45,20 @@ class Key:
 
 
 def create(name: str, **fields) -> tuple[ApiKey, str]:
-    """The row and the key itself, which is nowhere else. Blocking."""
-    key = PREFIX + secrets.token_urlsafe(32)
-    row = ApiKey(name=name, hint=key[:HINT_LENGTH], digest=digest(key), **fields)
+    """The row and the key itself, which is nowhere else. Blocking. Raises ValidationError."""
+    row = ApiKey(name=name, **fields)
+    key = mint(row)
     row.full_clean()
     row.save()
     record_event(Event.Kind.KEY, f"The key {name} was made.")
     return row, key
+
+
+def mint(row: ApiKey) -> str:
+    """A new secret for a row that is not saved yet."""
+    key = PREFIX + secrets.token_urlsafe(32)
+    row.hint, row.digest = key[:HINT_LENGTH], digest(key)
+    return key
 
 
 def revoke(row: ApiKey) -> None:

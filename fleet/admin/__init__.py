@@ -1,5 +1,5 @@
 """The fleet's pages in the admin."""
 
-from . import records, vaults
+from . import keys, records, vaults
 
-__all__ = ["records", "vaults"]
+__all__ = ["keys", "records", "vaults"]

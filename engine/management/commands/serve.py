@@ -12,7 +12,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from engine.server import ForegroundServer
-from fleet import journal, keys
+from fleet import journal, keys, signin
 from smoe_site import options
 
 
@@ -27,6 +27,7 @@ class Command(BaseCommand):
         _log_to_stderr(logging.INFO if given["verbosity"] else logging.WARNING)
         _check_migrations()
         _check_keys(launch.host)
+        self.welcome = _welcome(launch.host)
         application = get_default_application()
         server = ForegroundServer(
             application, launch.host, launch.port, launch.data_dir / "server.json", self._say_ready
@@ -48,6 +49,10 @@ class Command(BaseCommand):
             f"  admin               {url}/admin/\n"
             "Ctrl-C stops it."
         )
+        if self.welcome:
+            self.stdout.write(
+                f"Nobody can sign in to the admin yet. This link makes you its operator, once:\n  {url}{self.welcome}"
+            )
         self.stdout.flush()
 
 
@@ -70,6 +75,14 @@ def _check_keys(host: str) -> None:
         connection.close()
     if refusal:
         raise CommandError(refusal)
+
+
+def _welcome(host: str) -> str | None:
+    """The path of the one-time sign-in link, only where strangers cannot come first."""
+    try:
+        return signin.offer() if keys.is_loopback(host) else None
+    finally:
+        connection.close()
 
 
 def _log_to_stderr(level: int) -> None:

@@ -1,0 +1,158 @@
+"""Who gets into the admin: the newcomer's link, guessing passwords, making and revoking keys, exports."""
+
+import csv
+import io
+import json
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from engine.messages import Usage as Counts
+from engine.records import Record
+from fleet import journal, keys, signin
+from fleet.keys import keyring
+from fleet.models import ApiKey, Event, Generation, Vault
+
+pytestmark = pytest.mark.django_db
+NEWCOMER = {"username": "op", "password1": "correct horse battery", "password2": "correct horse battery"}
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    cache.clear()
+    keyring.forget()
+    yield
+    keyring.forget()
+
+
+def test_the_link_makes_the_operator_once(client, worker, fleet_dir):
+    link = signin.offer()
+    page = client.get(link)
+    assert page.status_code == 200
+    assert page["Referrer-Policy"] == "no-referrer"
+    assert client.post(link, {**NEWCOMER, "password2": "other"}).status_code == 200
+    assert client.post(link, NEWCOMER).url == "/admin/"
+    assert client.get("/admin/").status_code == 200
+    user = User.objects.get()
+    assert (user.username, user.is_superuser, user.is_staff) == ("op", True, True)
+    assert client.get(link).status_code == 404
+    assert signin.offer() is None
+
+
+def test_the_link_is_void_once_there_is_a_user(client):
+    link = signin.offer()
+    User.objects.create_user("first")
+    assert client.post(link, NEWCOMER).url == "/admin/login/"
+    assert User.objects.count() == 1
+
+
+@pytest.mark.parametrize("token", ["x", "%00", "a" * 5000])
+def test_a_guessed_link_is_not_there(client, token):
+    signin.offer()
+    assert client.get(f"/admin/welcome/{token}/").status_code == 404
+
+
+def log_in(client, name, password, **extra):
+    return client.post("/admin/login/?next=/admin/", {"username": name, "password": password}, **extra)
+
+
+def test_guessing_passwords_is_throttled_and_tells_nothing(client, admin_user):
+    for _ in range(5):
+        assert "Too many" not in log_in(client, "admin", "wrong").content.decode()
+    assert "Too many" in log_in(client, "admin", "password").content.decode()
+    assert "_auth_user_id" not in client.session
+    assert log_in(client, "admin", "password", REMOTE_ADDR="10.0.0.9").status_code == 302
+
+
+def test_an_address_that_tries_many_names_is_throttled(client, admin_user):
+    for number in range(20):
+        log_in(client, f"user{number}", "wrong")
+    assert "Too many" in log_in(client, "admin", "password").content.decode()
+
+
+def test_a_right_password_clears_the_count(client, admin_user):
+    for _ in range(3):
+        for _ in range(4):
+            log_in(client, "admin", "wrong")
+        assert log_in(client, "admin", "password").status_code == 302
+        client.logout()
+
+
+def add_key(admin_client, name="alice"):
+    fields = {"name": name, "requests_at_once": "2", "tokens_a_day": "", "expires_0": "", "expires_1": "", "owner": ""}
+    return admin_client.post("/admin/fleet/apikey/add/", fields)
+
+
+def test_a_key_is_shown_once(admin_client):
+    answer = add_key(admin_client)
+    secret = answer.context["secret"]
+    assert secret in answer.content.decode()
+    assert "no-store" in answer["Cache-Control"]
+    row = ApiKey.objects.get()
+    assert row.digest == keys.digest(secret)
+    for page in (
+        "/admin/fleet/apikey/",
+        f"/admin/fleet/apikey/{row.pk}/change/",
+        f"/admin/fleet/apikey/{row.pk}/history/",
+    ):
+        assert secret not in admin_client.get(page).content.decode()
+    assert "made by admin" in Event.objects.get(kind="key").message
+
+
+def test_a_revoked_key_is_refused_at_once(admin_client):
+    secret = add_key(admin_client).context["secret"]
+    keyring.read()
+    assert keyring._keys[keys.digest(secret)].revoked is False
+    ids = list(ApiKey.objects.values_list("pk", flat=True))
+    admin_client.post("/admin/fleet/apikey/", {"action": "revoke", "_selected_action": ids})
+    assert keyring._read_at == float("-inf")
+    keyring.read()
+    assert keyring._keys[keys.digest(secret)].revoked is True
+    assert "revoked" in admin_client.get("/admin/fleet/apikey/").content.decode()
+
+
+def test_key_commands(capsys, fleet_dir):
+    Vault.objects.create(name="tiny", state="servable", last_seen=timezone.now())
+    call_command("create_api_key", "alice", "--days", "1", "--tokens-a-day", "100", "--vault", "tiny")
+    secret = capsys.readouterr().out.strip()
+    row = ApiKey.objects.get()
+    assert (row.digest, row.tokens_a_day) == (keys.digest(secret), 100)
+    assert [vault.name for vault in row.vaults.all()] == ["tiny"]
+    with pytest.raises(CommandError, match="already exists"):
+        call_command("create_api_key", "alice")
+    with pytest.raises(CommandError, match="no vault other"):
+        call_command("create_api_key", "bob", "--vault", "other")
+    call_command("revoke_api_key", "alice")
+    assert ApiKey.objects.get().revoked is not None
+    with pytest.raises(CommandError, match="the keys are: alice"):
+        call_command("revoke_api_key", "carol")
+
+
+def test_usage_by_key_and_day(capsys):
+    call_command("usage")
+    assert capsys.readouterr().out == "Nothing has been used.\n"
+    now = timezone.now().timestamp()
+    journal.write([Record("r", "alice", None, vault, ended=now, usage=Counts(10, 4, 5)) for vault in ("a", "b")])
+    call_command("usage", "--json")
+    line = json.loads(capsys.readouterr().out)[0]
+    assert (line["client"], line["requests"], line["prompt_tokens"], line["generated_tokens"]) == ("alice", 2, 20, 10)
+    call_command("usage", "--client", "bob")
+    assert capsys.readouterr().out == "Nothing has been used.\n"
+
+
+def test_the_log_is_exported_as_filtered_and_runs_no_formula(admin_client, client):
+    now = timezone.now()
+    Generation.objects.create(time=now, vault="a", client_name="=HYPERLINK(1)", finish_reason="stop")
+    Generation.objects.create(time=now, vault="b", error="x")
+    text = admin_client.get("/admin/fleet/generation/export.csv?vault=a").content.decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(row["vault"], row["client_name"]) for row in rows] == [("a", "'=HYPERLINK(1)")]
+    assert client.get("/admin/fleet/generation/export.csv").status_code == 302
+
+
+@pytest.mark.parametrize("page", ["apikey", "apikey/add", "usage", "event", "generation"])
+def test_the_new_pages_open(admin_client, page):
+    assert admin_client.get(f"/admin/fleet/{page}/").status_code == 200
