@@ -42,15 +42,19 @@ class Factory : public FeedForwardFactory {
     Moe::Parts parts;
     parts.moe_index = vault_.moe_index(layer);
     const int experts = vault_.experts(parts.moe_index);
-    if (experts < arch().top_k)
-      return {vault_.path() + ": moe_top_k " + std::to_string(arch().top_k) + " is more than the " +
-              std::to_string(experts) + " experts of layer " + std::to_string(layer)};
-    if (Error error = weights_.linear(name + ".gate", experts, arch().d_model, &parts.gate)) return error;
+    if (Error error = weights_.linear(router_name(layer), experts, arch().d_model, &parts.gate)) return error;
     if (Error error = make_shared(name, &parts.shared)) return error;
     parts.router = make_router(arch(), runtime_.kernels, experts);
     reserve(parts);
     *out = std::make_unique<Moe>(runtime_, moe_space_, vault_, ring_, std::move(parts));
     return {};
+  }
+
+  // Mixtral's checkpoints call it block_sparse_moe.
+  std::string router_name(int layer) const {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    const bool mixtral = weights_.has(prefix + "block_sparse_moe.gate.weight");
+    return prefix + (mixtral ? "block_sparse_moe.gate" : "mlp.gate");
   }
 
   // Both spellings are in use: shared_expert (Qwen), shared_experts (DeepSeek, GLM).
@@ -64,14 +68,11 @@ class Factory : public FeedForwardFactory {
   }
 
   void reserve(const Moe::Parts& parts) {
-    Matrix gate, up, down;
-    vault_.matrices(vault_.expert(parts.moe_index, 0), nullptr, &gate, &up, &down);
+    const Storage experts = arch().bits == 8 ? Storage::q8 : arch().bits == 4 ? Storage::q4 : Storage::q2;
     moe_space_.h.reserve(parts.gate.weight.storage, chunk_, arch().d_model);
-    for (const Matrix* matrix : {&gate, &up}) {
-      moe_space_.h.reserve(matrix->storage, chunk_, arch().d_model);
-      moe_space_.gathered.reserve(matrix->storage, moe_space_.most_rows, arch().d_model);
-    }
-    moe_space_.hidden.reserve(down.storage, moe_space_.most_rows, arch().moe_ffn);
+    moe_space_.h.reserve(experts, chunk_, arch().d_model);
+    moe_space_.gathered.reserve(experts, moe_space_.most_rows, arch().d_model);
+    moe_space_.hidden.reserve(experts, moe_space_.most_rows, arch().moe_ffn);
   }
 
   Weights& weights_;

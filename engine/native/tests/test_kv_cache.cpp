@@ -1,0 +1,179 @@
+#include "kv_cache.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "check.h"
+
+using namespace smoe;
+
+namespace {
+
+constexpr KvShape kShape{2, 3, 8, 4, false};  // layers, width, window, chunk: a ring of 12
+
+// A key and a value that tell the layer, the position and the id that they are of.
+std::vector<float> mark(int layer, int position, int id, int half) {
+  return {static_cast<float>(layer * 2 + half), static_cast<float>(position), static_cast<float>(id)};
+}
+
+void append(Conversation& conversation, const std::vector<int>& ids) {
+  const Kernels& kernels = *select_kernels("scalar");
+  for (std::size_t done = 0; done < ids.size();) {
+    const std::size_t count = std::min<std::size_t>(ids.size() - done, 4);
+    const int first = conversation.length();
+    conversation.begin(static_cast<int>(count));
+    for (int layer = 0; layer < 2; ++layer)
+      for (std::size_t i = 0; i < count; ++i) {
+        const int position = first + static_cast<int>(i), id = ids[done + i];
+        conversation.store(kernels, layer, position, mark(layer, position, id, 0).data(), mark(layer, position, id, 1).data());
+      }
+    conversation.commit(std::span(ids).subspan(done, count));
+    done += count;
+  }
+}
+
+// Everything that the next query would see is what these ids stored.
+bool sees(const Conversation& conversation, const std::vector<int>& ids) {
+  for (int position = std::max(0, conversation.length() - 7); position < conversation.length(); ++position)
+    for (int layer = 0; layer < 2; ++layer)
+      for (int half = 0; half < 2; ++half) {
+        const auto* data = static_cast<const float*>(half == 0 ? conversation.keys(layer) : conversation.values(layer));
+        const std::vector<float> wanted = mark(layer, position, ids[static_cast<std::size_t>(position)], half);
+        if (!std::equal(wanted.begin(), wanted.end(), data + position % conversation.shape().capacity() * 3)) return false;
+      }
+  return true;
+}
+
+std::vector<int> count(int length, int start = 0) {
+  std::vector<int> ids(static_cast<std::size_t>(length));
+  std::iota(ids.begin(), ids.end(), start);
+  return ids;
+}
+
+std::unique_ptr<Conversation> holding(const std::vector<int>& ids) {
+  std::unique_ptr<Conversation> conversation;
+  CHECK(!Conversation::create(kShape, &conversation));
+  append(*conversation, ids);
+  return conversation;
+}
+
+Conversations slots(int count) {
+  Conversations conversations;
+  CHECK(!Conversations::create(kShape, count, &conversations));
+  return conversations;
+}
+
+int ask(Conversations& conversations, const std::vector<int>& ids) {
+  const Conversations::Match match = conversations.match(ids);
+  Conversation& conversation = conversations.open(match);
+  CHECK_EQ(conversation.length(), match.cached);
+  CHECK(sees(conversation, ids));
+  append(conversation, std::vector<int>(ids.begin() + match.cached, ids.end()));
+  CHECK(sees(conversation, ids));
+  return match.cached;
+}
+
+}  // namespace
+
+TEST(the_longest_common_prefix_is_kept) {
+  auto conversation = holding({1, 2, 3, 4, 5});
+  CHECK_EQ(conversation->reusable(std::vector<int>{1, 2, 9, 4}), 2);
+  CHECK_EQ(conversation->reusable(std::vector<int>{1, 2, 3, 4, 5, 6}), 5);
+  CHECK_EQ(conversation->reusable(std::vector<int>{9, 2}), 0);
+}
+
+TEST(the_last_id_is_evaluated_again) {
+  auto conversation = holding({1, 2, 3});
+  CHECK_EQ(conversation->reusable(std::vector<int>{1, 2, 3}), 2);
+  CHECK_EQ(conversation->reusable(std::vector<int>{1, 2}), 1);
+  CHECK_EQ(conversation->reusable(std::vector<int>{1}), 0);
+}
+
+TEST(a_prefix_whose_window_is_overwritten_is_gone) {
+  auto conversation = holding(count(20));  // the ring holds 8 .. 19
+  std::vector<int> ids = count(20);
+  ids.push_back(99);
+  CHECK_EQ(conversation->reusable(ids), 20);
+  CHECK_EQ(conversation->reusable(count(16)), 15);  // sees 8 .. 15
+  CHECK_EQ(conversation->reusable(count(15)), 0);   // would see 7
+  conversation->truncate(15);
+  CHECK(sees(*conversation, count(20)));
+}
+
+TEST(truncation_does_not_bring_back_what_was_overwritten) {
+  auto conversation = holding(count(20));
+  conversation->truncate(16);
+  CHECK_EQ(conversation->reusable(count(15)), 0);
+  append(*conversation, {16, 17});
+  CHECK_EQ(conversation->reusable(count(15)), 0);
+}
+
+TEST(an_interrupted_chunk_leaves_the_conversation_as_it_was) {
+  auto conversation = holding(count(12));
+  const Kernels& kernels = *select_kernels("scalar");
+  conversation->begin(4);
+  const float garbage[] = {-1, -1, -1};
+  for (int position = 12; position < 16; ++position) conversation->store(kernels, 0, position, garbage, garbage);
+  CHECK_EQ(conversation->length(), 12);
+  CHECK(sees(*conversation, count(12)));
+  CHECK_EQ(conversation->reusable(count(10)), 0);  // sees 2 .. 9: 2 and 3 are overwritten
+  CHECK_EQ(conversation->reusable(count(12)), 11);
+}
+
+TEST(half_precision_holds_the_same_values) {
+  KvShape shape = kShape;
+  shape.half = true;
+  std::unique_ptr<Conversation> conversation;
+  CHECK(!Conversation::create(shape, &conversation));
+  append(*conversation, count(5));
+  const auto* keys = static_cast<const std::uint16_t*>(conversation->keys(1));
+  for (std::size_t i = 0; i < 3; ++i) CHECK_EQ(half_to_float(keys[3 * 3 + i]), mark(1, 3, 3, 0)[i]);
+}
+
+TEST(one_slot_is_cut_in_place) {
+  Conversations conversations = slots(1);
+  CHECK_EQ(ask(conversations, count(8)), 0);
+  CHECK_EQ(ask(conversations, {0, 1, 7}), 2);
+  CHECK_EQ(ask(conversations, count(8)), 2);
+}
+
+TEST(a_side_request_does_not_cost_a_conversation_its_prefix) {
+  Conversations conversations = slots(2);
+  ask(conversations, count(10));
+  CHECK_EQ(ask(conversations, {50, 51}), 0);
+  CHECK_EQ(ask(conversations, count(12)), 10);
+  CHECK_EQ(ask(conversations, {50, 51, 52}), 2);
+}
+
+TEST(a_shared_beginning_is_copied) {
+  Conversations conversations = slots(3);
+  ask(conversations, count(10));
+  CHECK_EQ(ask(conversations, {0, 1, 2, 70, 71}), 3);
+  CHECK_EQ(ask(conversations, count(11)), 10);
+  CHECK_EQ(ask(conversations, {0, 1, 2, 70, 71, 72}), 5);
+  CHECK_EQ(conversations.used(), 2);
+}
+
+TEST(a_beginning_is_copied_from_a_ring_that_has_wrapped) {
+  Conversations conversations;
+  KvShape wide = kShape;
+  wide.chunk = 40;
+  CHECK(!Conversations::create(wide, 2, &conversations));
+  ask(conversations, count(60));  // the ring of 48 holds 12 .. 59
+  std::vector<int> other = count(20);
+  other.push_back(99);
+  CHECK_EQ(ask(conversations, other), 20);
+  CHECK_EQ(conversations.used(), 2);
+}
+
+TEST(the_least_recently_used_gives_way) {
+  Conversations conversations = slots(2);
+  ask(conversations, {1, 2});
+  ask(conversations, {3, 4});
+  ask(conversations, {1, 2, 5});
+  ask(conversations, {6, 7});
+  CHECK_EQ(conversations.match(std::vector<int>{3, 4, 8}).cached, 0);
+  CHECK_EQ(conversations.match(std::vector<int>{1, 2, 5, 8}).cached, 3);
+  conversations.reset();
+  CHECK_EQ(conversations.positions(), 0);
+}
