@@ -18,6 +18,7 @@ from channels.exceptions import StopConsumer
 from django.conf import settings
 
 from engine.errors import ShuttingDown
+from smoe_site import logs
 
 from . import errors, sse
 from .auth import AccessPolicy, authorize
@@ -119,6 +120,7 @@ class Exchange:
         self.writing = asyncio.Lock()
 
     async def run(self, body: bytes, body_bytes: int) -> None:
+        logs.request_id.set(self.id)
         try:
             answer = await self._answer(body, body_bytes)
             if isinstance(answer, JsonAnswer):

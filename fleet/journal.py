@@ -23,6 +23,7 @@ from engine.happenings import Happening
 from engine.records import Record
 
 from .keys import keyring
+from .metrics import metrics
 from .models import ApiKey, Event, Generation, Usage, Vault
 from .vault_rows import clean
 
@@ -199,19 +200,22 @@ def _note_use(finished: list[Record]) -> None:
 
 
 journal = Journal()
+_FINISHED = (keyring.leave, journal.note, metrics.finished)
+_HAPPENED = (journal.note, metrics.happened)
 
 
 def begin() -> None:
     """From now on every generation is held against its key's limits and written down, and so is what happens."""
     records.on_started.append(keyring.enter)
-    records.on_finished.extend((keyring.leave, journal.note))
-    happenings.listeners.append(journal.note)
+    records.on_finished.extend(_FINISHED)
+    happenings.listeners.extend(_HAPPENED)
 
 
 def end() -> None:
     """Undoes `begin`; returns when everything is written."""
     records.on_started.remove(keyring.enter)
-    records.on_finished.remove(keyring.leave)
-    records.on_finished.remove(journal.note)
-    happenings.listeners.remove(journal.note)
+    for listener in _FINISHED:
+        records.on_finished.remove(listener)
+    for listener in _HAPPENED:
+        happenings.listeners.remove(listener)
     journal.close()

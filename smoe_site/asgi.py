@@ -17,7 +17,7 @@ application = ProtocolTypeRouter(
         "http": URLRouter(
             [
                 *routes,
-                re_path(r"^(?:admin(?:/|$)|control/|static/|$)", guard_host(django_application)),
+                re_path(r"^(?:admin(?:/|$)|control/|metrics$|static/|$)", guard_host(django_application)),
                 fallback,
             ]
         )

@@ -4,6 +4,8 @@ import os
 import secrets
 from pathlib import Path
 
+import dj_database_url
+
 from . import options
 
 BASE_DIR = options.BASE_DIR
@@ -68,17 +70,17 @@ TEMPLATES = [
         },
     }
 ]
-DATABASES = {
-    "default": {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": SMOE.data_dir / "db.sqlite3",
-        "OPTIONS": {
-            "timeout": 20,
-            "transaction_mode": "IMMEDIATE",
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
-        },
-    }
+SQLITE = {
+    "ENGINE": "django.db.backends.sqlite3",
+    "NAME": SMOE.data_dir / "db.sqlite3",
+    "OPTIONS": {
+        "timeout": 20,
+        "transaction_mode": "IMMEDIATE",
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+    },
 }
+# DATABASE_URL=postgres://user:password@host/name, with the extra `postgres` installed.
+DATABASES = {"default": dj_database_url.config() or SQLITE}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},

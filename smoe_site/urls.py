@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.urls import path, re_path
 
+from api import metrics
 from fleet import control_views
 
 from .views import console
@@ -10,5 +11,6 @@ from .views import console
 urlpatterns = [
     path("admin/", admin.site.urls),
     re_path(r"^control/(?P<action>switch|unload|rescan)$", control_views.command, name="control"),
+    path("metrics", metrics.view, name="metrics"),
     path("", console, name="console"),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 from daphne.management.commands.runserver import get_default_application
@@ -13,7 +14,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from engine.server import ForegroundServer
 from fleet import journal, keys, signin
-from smoe_site import options
+from smoe_site import logs, options
 
 
 class Command(BaseCommand):
@@ -24,7 +25,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **given: Any) -> None:
         launch = settings.SMOE
-        _log_to_stderr(logging.INFO if given["verbosity"] else logging.WARNING)
+        level = logging.INFO if given["verbosity"] else logging.WARNING
+        logs.to_stderr(level, as_json=os.environ.get("SMOE_LOG") == "json")
         _check_migrations()
         _check_keys(launch.host)
         self.welcome = _welcome(launch.host)
@@ -83,12 +85,3 @@ def _welcome(host: str) -> str | None:
         return signin.offer() if keys.is_loopback(host) else None
     finally:
         connection.close()
-
-
-def _log_to_stderr(level: int) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
-    logger = logging.getLogger("smoe")
-    logger.setLevel(level)
-    logger.addHandler(handler)
-    logger.propagate = False
