@@ -50,9 +50,9 @@ ENDPOINTS = {
     r"messages/count_tokens": Endpoint({"POST": count.count_tokens}, "anthropic"),
     r"models": get(models.list_models),
     r"models/(?P<model>.+?)": get(models.get_model),
-    r"health": get(system.health),
+    r"health": Endpoint({"GET": system.health}, keyless=True),
     r"sysmem": get(system.sysmem),
-    r"api/hello": get(hello),
+    r"api/hello": Endpoint({"GET": hello}, keyless=True),
     NOT_OFFERED: Endpoint(any_method=not_offered),
 }
 

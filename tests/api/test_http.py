@@ -22,6 +22,7 @@ from engine.errors import (
     ShuttingDown,
 )
 from engine.messages import Queued, TextDelta
+from fleet.keys import KeyRefused
 
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
@@ -132,6 +133,18 @@ def test_keys_tell_clients_apart_and_are_not_kept(http, script):
     assert bearer == header
     assert len({anonymous, bearer, other}) == 3
     assert "secret" not in bearer
+
+
+def test_a_supervisor_needs_no_key(http, engine, monkeypatch):
+    async def refuse(keyring, key):
+        raise KeyRefused("This server needs a key.")
+
+    monkeypatch.setattr("fleet.keys.Keyring.identify", refuse)
+    assert http.get("/health").status_code == http.head("/api/hello").status_code == 200
+    assert (http.get("/sysmem").status_code, http.post(CHAT, json=chat()).status_code) == (401, 401)
+    spoken = http.post(MESSAGES, json=claude()).json()
+    assert spoken["error"]["type"] == "authentication_error"
+    assert http.options(CHAT, headers={"origin": "http://localhost"}).status_code == 204
 
 
 # --- origins and hosts -----------------------------------------------------------------------------------------------
