@@ -9,7 +9,7 @@ JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 ENGINE_SOURCES := $(shell find engine/native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
 ARGS ?=
 
-.PHONY: help setup engine demo serve test test-python test-native test-asan test-tsan lint bench clean
+.PHONY: help setup engine demo serve test test-python test-postgres test-native test-asan test-tsan lint bench clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -55,10 +55,13 @@ serve: $(VENV)/.runtime build/smoe-engine  ## everything, then the server: make 
 lint: $(VENV)/.dev  ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-test: lint test-native test-python  ## everything
+test: lint test-native test-python test-postgres  ## everything
 
 test-python: $(VENV)/.dev build/smoe-engine
 	@$(BIN)/python -m pytest
+
+test-postgres: $(VENV)/.dev  ## what touches the database, on a PostgreSQL of its own where there is one
+	@$(BIN)/python tests/with_postgres.py $(BIN)/python -m pytest tests/fleet
 
 # Native programs under the sanitizers: tests/native drives them and the fuzz targets.
 NATIVE := $(BIN)/cmake -S engine/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DSMOE_TESTS=ON

@@ -191,7 +191,7 @@ def _add_usage(finished: list[Record]) -> None:
 def _note_use(finished: list[Record]) -> None:
     """When a vault and a key were used last, and how fast the vault decoded then."""
     for client, ended in {record.client: record.ended for record in finished}.items():
-        ApiKey.objects.filter(name=client).update(last_used=_moment(ended))
+        ApiKey.objects.filter(name=clean(client)).update(last_used=_moment(ended))
     for record in {record.model: record for record in finished if record.model}.values():
         fields = {"last_used": _moment(record.ended)}
         if speed := _generation(record).tokens_per_second:
