@@ -92,6 +92,11 @@ class Session:
         return not self.failure and self.process.returncode is None
 
     @property
+    def greeted(self) -> bool:
+        """It has said that it can serve."""
+        return self._greeting.done() and self._greeting.exception() is None
+
+    @property
     def settled(self) -> bool:
         """Nothing is owed: the next request may be written. A dead engine owes nothing."""
         return self._settled.is_set()

@@ -254,7 +254,6 @@ class Worker:
         try:
             hello = await session.handshake()
         except BaseException as error:
-            session.kill(session.failure or "the boot was given up")
             await session.stop()
             raise _boot_error(card, session, error) from None
         log.info("the engine is up on %s (serve protocol %d, process %d)", card.id, hello.version, process.pid)
@@ -272,7 +271,7 @@ class Worker:
             self._session = None
 
     def _on_end(self, session: Session) -> None:
-        if session.failure != "stopped":
+        if session.failure != "stopped" and session.greeted:  # one that never served is told by its boot
             self._last_error = f"The engine ended ({session.failure})."
             log.error("the engine (process %d) ended: %s", session.process.pid, session.failure)
             self._crashed = True
