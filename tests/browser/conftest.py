@@ -1,4 +1,4 @@
-"""A real Chromium (Debian's) and a fresh page on a stub server. CI must have the browser; elsewhere its absence skips."""
+"""A real Chromium (Debian's) and a fresh page on a stub server. CI must have it; elsewhere its absence skips."""
 
 from __future__ import annotations
 

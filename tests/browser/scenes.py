@@ -105,10 +105,11 @@ def progress(done: int, total: int, cached: int = 0) -> Chunk:
 
 
 def end(reason: str, prompt: int, generated: int, cached: int = 0, **facts: Any) -> Iterator[Chunk]:
+    times = {"prompt_ms": 640.0, "predicted_ms": 1250.0, "predicted_per_second": generated / 1.25}
     figures = {"queue_ms": 12.0, "boot_ms": 0.0, "stall_ms": 210.0, "expert_hits": 2103, "expert_misses": 41}
     yield {
         "choices": [{"index": 0, "delta": {}, "finish_reason": reason}],
-        "timings": {"cache_n": cached, "prompt_n": prompt - cached, "prompt_ms": 640.0, "predicted_n": generated, "predicted_ms": 1250.0},
+        "timings": {**times, "cache_n": cached, "prompt_n": prompt - cached, "predicted_n": generated},
         "smoe": {"bytes_read": 110_231_552, "context": {"window": 4096, "slid": 0}, **figures, **facts},
     }
     yield {
@@ -184,7 +185,8 @@ def error() -> Iterator[Chunk | float]:
     yield progress(30, 30)
     yield from words("This reply will not")
     yield 0.2
-    yield {"error": {"message": "The engine ended with signal 9; the next request starts it again.", "type": "server_error", "code": "engine_failed"}}
+    message = "The engine ended with signal 9; the next request starts it again."
+    yield {"error": {"message": message, "type": "server_error", "code": "engine_failed"}}
 
 
 def cut() -> Iterator[Chunk | float | str]:
@@ -201,7 +203,7 @@ def endless() -> Iterator[Chunk | float]:
 
 def think() -> Iterator[Chunk | float]:
     yield progress(30, 30)
-    for word in "The user asks for a sum. Two and two make four, as **always**.".split(" "):
+    for word in ["The", "user", "asks", "for", "a", "sum.", "Two", "and", "two", "make", "four,", "as", "**always**."]:
         yield delta(reasoning_content=word + " ")
         yield 0.03
     yield from words("2 + 2 = **4**.")
@@ -218,11 +220,21 @@ def rtl() -> Iterator[Chunk | float]:
     yield from end("stop", 30, 12)
 
 
-LONG_PART = "Paragraph {n} says **something** about `code{n}` and [links](https://example.org/{n}), then goes on for a while.\n\n- first item {n}\n- second item {n}\n\n```python\nfor i in range({n}):\n    print('line', i)  # a comment\n```\n\n"
+LONG_PART = """Paragraph {n} says **something** about `code{n}` and [links](https://example.org/{n}), then goes on.
+
+- first item {n}
+- second item {n}
+
+```python
+for i in range({n}):
+    print('line', i)  # a comment
+```
+
+"""
 
 
 def long() -> Iterator[Chunk | float]:
-    """4,000 tokens, a few a chunk boundary apart, as fast as the page takes them."""
+    """4,000 tokens, about as fast as the page takes them."""
     text = "".join(LONG_PART.format(n=n) for n in range(100))
     size = len(text) // 4000 + 1
     for n, at in enumerate(range(0, len(text), size)):
@@ -243,8 +255,8 @@ def play(body: Chunk, server: Any) -> Iterator[Any]:
     if body["messages"][-1]["role"] == "assistant":
         return continued()
     name = body["messages"][-1]["content"].strip().removeprefix("say ").split(" ")[0]
-    for model in server.models:
-        model["active"] = model["id"] == body.get("model", model["id"])
+    for model in server.models if "model" in body else ():
+        model["active"] = model["id"] == body["model"]
     return SCENES.get(name, normal)()
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from django.test import RequestFactory
 
 from smoe_site import views
+
 from . import scenes
 
 STATIC = Path(views.__file__).parent.parent / "templates" / "static"

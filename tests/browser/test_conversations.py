@@ -75,7 +75,10 @@ def test_export_and_import_are_each_others_inverse(console, tmp_path: Path):
         console.button("Export all").click()
     file = tmp_path / "all.json"
     download.value.save_as(file)
-    assert [node["text"] for node in json.loads(file.read_text())[0]["nodes"].values()] == ["say short", "The capital of France is Paris."]
+    assert [node["text"] for node in json.loads(file.read_text())[0]["nodes"].values()] == [
+        "say short",
+        "The capital of France is Paris.",
+    ]
     console.menu("Delete conversation")
     expect(titles(console)).to_have_count(0)
     console.page.locator("#import-file").set_input_files(file)

@@ -1,0 +1,42 @@
+"""What the terminal shows. Text from a model never reaches it with control characters in it."""
+
+from __future__ import annotations
+
+import re
+from typing import TextIO
+
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+ERASE_LINE = "\r\x1b[K"
+DIM, PLAIN = "\x1b[2m", "\x1b[0m"
+
+
+class Screen:
+    """`live`: a person's terminal, with a status line and dimmed notes; else plain lines."""
+
+    def __init__(self, out: TextIO, live: bool):
+        self._out = out
+        self._live = live
+        self._status = False
+
+    def status(self, text: str) -> None:
+        if self._live:
+            self._put(f"{ERASE_LINE}{DIM}{text}{PLAIN}")
+            self._status = True
+
+    def text(self, text: str, dim: bool = False) -> None:
+        self._clear()
+        safe = CONTROLS.sub("", text)
+        self._put(f"{DIM}{safe}{PLAIN}" if dim and self._live else safe)
+
+    def note(self, text: str) -> None:
+        self.text(text, dim=True)
+        self._put("\n")
+
+    def _clear(self) -> None:
+        if self._status:
+            self._put(ERASE_LINE)
+            self._status = False
+
+    def _put(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()

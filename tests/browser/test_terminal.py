@@ -1,0 +1,134 @@
+"""`manage.py chat` against the stub: streaming, its one-line monitor, Ctrl-C, and what goes wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.terminal.chat import Chat
+from engine.terminal.client import ChatClient, ServerProblem
+from engine.terminal.monitor import Monitor
+from engine.terminal.screen import Screen
+
+MANAGE = Path(__file__).parent.parent.parent / "manage.py"
+
+
+@pytest.fixture
+def out() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def chat(stub, out) -> Chat:
+    return Chat(ChatClient(stub.url), Screen(out, live=False))
+
+
+def test_streams_and_resends_the_history(chat, stub, out):
+    chat.handle("say short")
+    chat.handle("say length")
+    assert out.getvalue().startswith("The capital of France is Paris.\n7 tokens · 5.6 tok/s · first after ")
+    assert "cut off at its length limit" in out.getvalue()
+    assert [m["role"] for m in stub.requests[1]["messages"]] == ["user", "assistant", "user"]
+
+
+def test_continue_sends_the_part_as_the_last_message(chat, stub):
+    chat.handle("say length")
+    chat.handle("/continue")
+    assert stub.requests[1]["messages"][-1] == {"role": "assistant", "content": "Once there was a ring of slots that"}
+    assert chat.messages[-1]["content"] == "Once there was a ring of slots that never filled."
+
+
+def test_a_failure_keeps_what_came_and_retry_asks_again(chat, stub, out):
+    chat.handle("say error")
+    assert "The engine ended with signal 9" in out.getvalue()
+    assert chat.messages[-1]["content"] == "This reply will not"
+    chat.handle("/retry")
+    assert stub.requests[1]["messages"] == [{"role": "user", "content": "say error"}]
+
+
+def test_a_lost_connection_is_said(chat, out):
+    chat.handle("say cut")
+    assert "The reply broke off" in out.getvalue()
+
+
+def test_models_are_listed_and_chosen_by_name(chat, stub, out):
+    chat.handle("/model")
+    assert "* smollm2-135m-moe8 Q8 (active)\n  qwen3-30b-a3b Q4\n" in out.getvalue()
+    chat.handle("/model qwen3-30b-a3b")
+    assert "pays the cold boot" in out.getvalue()
+    chat.handle("say short")
+    assert stub.requests[0]["model"] == "qwen3-30b-a3b"
+    chat.handle("/model nothing")
+    assert "There is no vault 'nothing'" in out.getvalue()
+
+
+def test_a_refused_key_is_asked_for(stub, out):
+    stub.key = "right"
+    chat = Chat(ChatClient(stub.url, "wrong"), Screen(out, live=False), ask_key=lambda: "right")
+    chat.handle("say short")
+    assert "needs an API key" in out.getvalue()
+    chat.handle("/retry")
+    assert "Paris" in out.getvalue()
+
+
+def test_a_server_that_is_not_there_is_said_with_what_to_do():
+    with pytest.raises(ServerProblem, match=r"Start it with: manage\.py serve"):
+        ChatClient("127.0.0.1:1").models()
+
+
+def test_control_characters_of_a_model_do_not_reach_the_terminal(out):
+    Screen(out, live=True).text("a\x1b]0;owned\x07\x9b2Jb\u202ec\n")
+    assert out.getvalue() == "a]0;owned2Jbc\n"
+
+
+def test_the_monitor_tells_each_wait():
+    now = iter([0.0, 1.0, 2.0, 3.0, 4.0])
+    monitor = Monitor(lambda: next(now))
+    monitor.take({"smoe": {"state": "queued", "position": 2}})
+    assert monitor.line() == "queued, position 2 · 1.0 s"
+    monitor.take({"smoe": {"state": "booting", "model": "demo", "seconds": 1.5}})
+    assert monitor.line() == "booting demo · 2.0 s"
+    monitor.take({"smoe": {"state": "prefill"}, "prompt_progress": {"processed": 812, "total": 1200, "cache": 300}})
+    assert monitor.line() == "prefilling 812 of 1,200 · warm, 300 cached · 3.0 s"
+
+
+@pytest.fixture
+def terminal(stub) -> Iterator[tuple[subprocess.Popen, int]]:
+    """The command in a terminal of its own, and the person's end of that terminal."""
+    person, screen = pty.openpty()
+    command = [sys.executable, str(MANAGE), "chat", "--url", stub.url]
+    process = subprocess.Popen(command, stdin=screen, stdout=screen, stderr=screen, start_new_session=True)
+    os.close(screen)
+    yield process, person
+    process.kill()
+    process.wait()
+    os.close(person)
+
+
+def read_until(person: int, words: str) -> str:
+    seen = ""
+    while words not in seen:
+        seen += os.read(person, 4096).decode(errors="replace")
+    return seen
+
+
+def test_ctrl_c_stops_the_reply_and_not_the_program(terminal, stub):
+    process, person = terminal
+    read_until(person, "Ctrl-D leaves")
+    os.write(person, b"say endless\n")
+    read_until(person, "word5")
+    # The terminal is not this session's controlling one: the signal that its Ctrl-C would send is sent by hand.
+    process.send_signal(2)
+    read_until(person, "stopped")
+    os.write(person, b"say short\n")
+    read_until(person, "Paris")
+    os.write(person, b"/quit\n")
+    assert process.wait(10) == 0
+    assert stub.hangups == 1
