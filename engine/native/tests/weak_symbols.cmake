@@ -1,0 +1,17 @@
+# Fails where an instruction set's object file defines a weak symbol: the linker keeps one copy of those for the whole
+# program, and if it keeps that one, machines without the instructions crash. Arguments: -DNM=... -DOBJECTS=a;b
+foreach(object IN LISTS OBJECTS)
+  execute_process(COMMAND ${NM} -C ${object} OUTPUT_VARIABLE symbols RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${NM} could not read ${object}")
+  endif()
+  string(REGEX MATCHALL "[0-9a-f]+ [WVu] [^\n]*" weak "${symbols}")
+  string(REGEX MATCHALL "[0-9a-f]+ [TDRB] smoe::[a-z0-9]+_kernels" tables "${symbols}")
+  if(weak)
+    string(REPLACE ";" "\n  " weak "${weak}")
+    message(FATAL_ERROR "${object} defines weak symbols; give them internal linkage:\n  ${weak}")
+  endif()
+  if(NOT tables)
+    message(FATAL_ERROR "${object} does not define its kernel table: is it the right file?")
+  endif()
+endforeach()
