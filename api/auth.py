@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
+from fleet.catalog import ModelCard
 from fleet.keys import KeyRefused, keyring
 
 from .errors import Forbidden, Unauthorized
@@ -32,6 +33,9 @@ class Client:
     id: str
     address: str
     vaults: frozenset[str] | None = None  # those that its key may use; None: every one
+
+    def may_use(self, card: ModelCard) -> bool:
+        return self.vaults is None or card.id in self.vaults
 
 
 async def authorize(headers: Mapping[str, str], address: str) -> Client:

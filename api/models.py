@@ -15,7 +15,7 @@ from .exchange import JsonAnswer, Request
 
 async def list_models(request: Request) -> JsonAnswer:
     active = worker.get_worker().snapshot().model
-    cards = sorted(await catalog.aservable(), key=lambda card: card.id != active)
+    cards = sorted(filter(request.client.may_use, await catalog.aservable()), key=lambda card: card.id != active)
     if _anthropic(request):
         entries = [_anthropic_entry(card, active) for card in cards]
         ends = (
@@ -30,7 +30,7 @@ async def list_models(request: Request) -> JsonAnswer:
 async def get_model(request: Request) -> JsonAnswer:
     name = request.arguments["model"]
     card = await catalog.afind(name)
-    if card is None:
+    if card is None or not request.client.may_use(card):
         reason = await catalog.aunavailable(name)
         raise ModelNotFound(reason or f"There is no vault {name[:100]!r}; GET /v1/models lists those that there are.")
     entry = _anthropic_entry if _anthropic(request) else _openai_entry

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine import generation
 
 from ..exchange import JsonAnswer, Request
@@ -11,4 +13,4 @@ from .parsing import parse_request
 
 async def count_tokens(request: Request) -> JsonAnswer:
     parsed, _ = parse_request(Fields(await request.json()))
-    return JsonAnswer({"input_tokens": await generation.count_tokens(parsed)})
+    return JsonAnswer({"input_tokens": await generation.count_tokens(replace(parsed, vaults=request.client.vaults))})
