@@ -17,6 +17,8 @@ def main() -> None:
         execute_from_command_line(sys.argv)
     except options.OptionError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -89,8 +89,10 @@ class EngineProcess:
         self._send(signal.SIGKILL)
 
     def end_in_words(self) -> str:
-        """`exit code 3: no such vault`, `killed by SIGKILL`."""
+        """`exit code 3: no such vault`, `killed by SIGSEGV: layer 4`."""
         code = self.returncode
+        if code == -signal.SIGKILL:  # from outside: its last line tells nothing of it
+            return "killed by SIGKILL, as the system does where memory runs out"
         if code is None:
             how = "still running"
         elif code < 0:

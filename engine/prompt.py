@@ -213,7 +213,8 @@ def _changed_at(directory: Path) -> float:
 
 def _read(card: ModelCard) -> Codec:
     is_local = Path(card.tokenizer).is_dir()
-    if is_local:  # read at import: nothing is asked of the model hub
+    fallback = settings.SMOE.tokenizer
+    if not fallback or Path(fallback).is_dir():  # read at import: nothing is ever asked of the model hub
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import time
 from collections.abc import AsyncIterator
@@ -134,7 +135,7 @@ class Worker:
     async def reset(self) -> None:
         """Drops the conversations that the engine has cached."""
         async with self._operator(""):
-            if self._session and self._session.alive:
+            if self._session and self._session.alive and self._session.settled:  # one that boots has none
                 await self._session.reset().batch()
 
     async def status(self) -> dict[str, Any]:
@@ -205,7 +206,8 @@ class Worker:
             raise ShuttingDown("The server is shutting down.")
 
     def _spawn(self, coroutine: Any) -> asyncio.Task[None]:
-        task = asyncio.create_task(coroutine)
+        # In a context of its own: the engine outlives the request that happened to start it.
+        task = asyncio.create_task(coroutine, context=contextvars.Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -225,6 +225,15 @@ async def test_switch_waits_for_the_running_reply(make_worker, double, ask, othe
     assert worker.snapshot().pid is None
 
 
+async def test_reset_drops_what_is_cached(make_worker, double, ask):
+    worker = make_worker()
+    await worker.reset()
+    await ask(worker, [1, 2, 3], 1)
+    assert (await ask(worker, [1, 2, 4], 1))[1].cached == 2
+    await worker.reset()
+    assert (await ask(worker, [1, 2, 4], 1))[1].cached == 0
+
+
 async def test_a_boot_in_the_background_is_joined(make_worker, double, card, ask):
     double.play(boot_delay=0.1)
     worker = make_worker()
