@@ -60,9 +60,9 @@ class Command(BaseCommand):
             convert(source, conversion, smoe, ProgressLine("Experts", "written"), meter=meter, validating=validating)
         for layer, error in meter.by_layer().items() if meter else ():
             self.stdout.write(f"layer {layer}: relative RMS error {error:.5f}")
+        self.stdout.write(f"{smoe} is ready.")
         if not (kept / "tokenizer.json").is_file():
             self.stderr.write(f"The checkpoint has no tokenizer.json: put one into {kept} before the vault is served.")
-        self.stdout.write(f"{smoe} is ready; its tokenizer is in {kept}.")
 
 
 def _size(count: int) -> str:

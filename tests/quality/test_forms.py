@@ -1,0 +1,59 @@
+"""The engine against the reference, on every form of vault that the arch block can express."""
+
+from __future__ import annotations
+
+import native
+import numpy as np
+import pytest
+
+from fleet.vaultfile.writer import scout_path_of
+from tests import synthetic
+from tests.reference import ReferenceModel
+
+FORMS = {
+    "2 bits": {"bits": 2},
+    "4 bits": {},
+    "8 bits": {"bits": 8},
+    "no norm of queries and keys": {"qk_norm": False},
+    "weights not renormalised": {"renormalize_top_k": False},
+    "a dense first layer": {"first_layer_dense": True, "dense_ffn": 96},
+    "a shared expert": {"shared_ffn": 32},
+    "a gated shared expert": {"shared_ffn": 32, "shared_gate": True},
+    "tied head": {"tied": True},
+    "biases": {"biases": True, "qk_norm": False},
+    "float32 trunk": {"dtype": "F32"},
+    "float16 trunk": {"dtype": "F16"},
+    "as many keys as queries": {"kv_heads": 4, "head_dim": 32},
+    "one expert": {"top_k": 1},
+    "all experts": {"top_k": 4},
+    "groups across rows": {"d_model": 72, "moe_ffn": 24, "head_dim": 6, "heads": 6, "kv_heads": 3},
+    "groups across rows, 2 bits, odd": {"bits": 2, "d_model": 72, "moe_ffn": 25},
+    "another theta and epsilon": {"rope_theta": 5e6, "rms_epsilon": 1e-3},
+}
+IDS = np.random.default_rng(3).integers(0, 128, 40).tolist()
+
+
+def relative(found, expected):
+    return np.abs(found - expected).max() / np.abs(expected).max()
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_the_engine_agrees_with_the_reference(tmp_path, form):
+    smoe, scout = synthetic.write(tmp_path / "a.smoe", **form)
+    assert relative(native.logits(smoe, IDS), ReferenceModel(smoe, scout).logits(IDS)) < 1e-4
+
+
+def test_a_window_that_slides(tmp_path):
+    smoe, scout = synthetic.write(tmp_path / "a.smoe", layers=1)
+    expected = ReferenceModel(smoe, scout).logits(IDS, window=16)
+    assert relative(native.logits(smoe, IDS, "--ctx", "16"), expected) < 1e-4
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_another_tools_vault(interop_dir, tmp_path, bits):
+    name = f"tiny-qwen3moe-q{bits}/tiny-qwen3moe"
+    smoe = tmp_path / "tiny.smoe"
+    smoe.write_bytes((interop_dir / f"{name}.smoe").read_bytes())
+    scout_path_of(smoe).write_bytes((interop_dir / f"{name}.scout.safetensors").read_bytes())
+    expected = ReferenceModel(smoe, scout_path_of(smoe)).logits(IDS)
+    assert relative(native.logits(smoe, IDS), expected) < 1e-4
