@@ -10,6 +10,7 @@ from .messages import Sampling
 
 HELLO = b"HELLO 2\n"
 STATUS = b"STATUS\n"
+HEAT = b"HEAT\n"
 RESET = b"RESET\n"
 MAX_LINE = 64 << 20  # bytes; a longer line is no line of this protocol
 MAX_LOGPROBS = 20

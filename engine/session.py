@@ -16,7 +16,7 @@ from typing import Any
 from . import protocol
 from .errors import EngineFailed
 from .process import EngineProcess
-from .protocol import Done, Gen, Hello, Message, ProtocolError, Refused, Status
+from .protocol import Done, Gen, Heat, Hello, Message, ProtocolError, Refused, Status
 
 log = logging.getLogger("smoe.engine")
 
@@ -79,7 +79,7 @@ class Session:
         self._greeting: asyncio.Future[Hello] = self._loop.create_future()
         self._answer: Answer | None = None
         self._settled = asyncio.Event()  # at a boundary between requests
-        self._status: asyncio.Future[dict[str, Any]] | None = None
+        self._asked: dict[str, asyncio.Future[Any]] = {}  # status, heat: questions that are not answered yet
         self._tags = 0
         self._watch: asyncio.TimerHandle | None = None
         self._silence = self._heard = 0.0
@@ -154,15 +154,24 @@ class Session:
 
     async def status(self) -> dict[str, Any]:
         """The engine's figures; {} where it does not tell any, or not in time."""
-        if not (self.alive and self.supports("status")):
-            return {}
-        if self._status is None:  # one question at a time: askers share its answer
-            self._status = self._loop.create_future()
-            self.process.write(protocol.STATUS)
+        status = await self._question("status", protocol.STATUS)
+        return status.figures if status else {}
+
+    async def heat(self) -> Heat | None:
+        """How often each expert was used since the boot; None where it does not tell."""
+        return await self._question("heat", protocol.HEAT)
+
+    async def _question(self, feature: str, line: bytes) -> Any:
+        """The answer to a line that may be written at any time. One at a time: askers share its answer."""
+        if not (self.alive and self.supports(feature)):
+            return None
+        if feature not in self._asked:
+            self._asked[feature] = self._loop.create_future()
+            self.process.write(line)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.limits.status):
-                return await asyncio.shield(self._status)
-        return {}
+                return await asyncio.shield(self._asked[feature])
+        return None
 
     def _ask(self, tag: int, line: bytes) -> Answer:
         assert self.settled, "a request may only be written at a boundary"
@@ -189,15 +198,13 @@ class Session:
             await self._end()
 
     def _route(self, message: Message) -> None:
-        if self._answer is not None and not isinstance(message, Status | Hello | protocol.Heat):
+        if self._answer is not None and not isinstance(message, Status | Hello | Heat):
             self._heard = self.process.last_output
             self._answer.take(message)
             if self._answer.end is not None:
                 self._settle()
-        elif isinstance(message, Status):
-            if self._status is not None and not self._status.done():
-                self._status.set_result(message.figures)
-            self._status = None
+        elif isinstance(message, Status | Heat):
+            self._tell_asked("status" if isinstance(message, Status) else "heat", message)
         elif not self._greeting.done() and isinstance(message, Hello | Refused):
             self._greet(message)
         else:
@@ -236,8 +243,13 @@ class Session:
         if not self._greeting.done():
             self._greeting.set_exception(EngineFailed(f"The engine could not start ({self._end_in_words()})."))
             self._greeting.exception()  # retrieved: nobody may be waiting
-        if self._status is not None and not self._status.done():
-            self._status.set_result({})
+        for feature in list(self._asked):
+            self._tell_asked(feature, None)
+
+    def _tell_asked(self, feature: str, answer: Status | Heat | None) -> None:
+        future = self._asked.pop(feature, None)
+        if future is not None and not future.done():
+            future.set_result(answer)
 
     def _end_in_words(self) -> str:
         end = self.process.end_in_words()

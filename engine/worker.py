@@ -35,6 +35,7 @@ from .job import Job, WorkerEvent
 from .lock import EngineLock
 from .messages import Booting, Queued
 from .process import EngineProcess
+from .protocol import Heat
 from .session import Limits, Session
 from .turns import Turn, Turns
 
@@ -140,6 +141,10 @@ class Worker:
 
     async def status(self) -> dict[str, Any]:
         return await self._session.status() if self._session else {}
+
+    async def heat(self) -> Heat | None:
+        """Uses of each expert since the boot; None where the engine is down or does not tell."""
+        return await self._session.heat() if self._session else None
 
     def snapshot(self) -> EngineSnapshot:
         session = self._session
