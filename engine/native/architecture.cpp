@@ -32,7 +32,8 @@ class ConfigReader {
   std::optional<int> count(const char* name) {
     const json::Value* value = find(name);
     if (!value) return std::nullopt;
-    if (value->integer && *value->integer >= 0 && *value->integer <= kLargest) return static_cast<int>(*value->integer);
+    const auto integer = value->integer;
+    if (integer && *integer >= 0 && *integer <= kLargest) return static_cast<int>(*integer);
     refuse(name, "not a count up to " + std::to_string(kLargest));
     return std::nullopt;
   }
@@ -171,7 +172,8 @@ Error check_attention_shapes(const SafetensorsHeader& scout, Architecture* out) 
 
 Error check_range(const char* name, int value, int least, int most) {
   if (value >= least && value <= most) return {};
-  return field(name, std::to_string(value) + " is not within " + std::to_string(least) + " to " + std::to_string(most));
+  return field(name, std::to_string(value) + " is not within " + std::to_string(least) + " to " +
+                         std::to_string(most));
 }
 
 Error check_float(const char* name, float value, bool zero_allowed) {

@@ -113,7 +113,8 @@ Error read_text(const std::string& path, std::uint64_t limit, std::string* out) 
   std::unique_ptr<File> file;
   if (Error error = File::open(path, &file)) return error;
   if (file->size() > limit)
-    return {path + ": " + std::to_string(file->size()) + " bytes, more than the " + std::to_string(limit) + " expected"};
+    return {path + ": " + std::to_string(file->size()) + " bytes, more than the " + std::to_string(limit) +
+            " expected"};
   out->resize(file->size());
   return file->read(0, out->data(), out->size());
 }

@@ -72,7 +72,8 @@ const GroupFiles kVersion1 = {{"memory.limit_in_bytes"}, "memory.usage_in_bytes"
 
 std::uint64_t group_leaves(const std::string& directory, const GroupFiles& files) {
   std::uint64_t limit = kUnknown;
-  for (const char* name : files.limits) limit = std::min(limit, lone_number(directory + "/" + name).value_or(kUnknown));
+  for (const char* name : files.limits)
+    limit = std::min(limit, lone_number(directory + "/" + name).value_or(kUnknown));
   const auto usage = lone_number(directory + "/" + files.usage);
   if (limit == kUnknown || !usage) return kUnknown;
   const std::uint64_t cache = keyed_number(directory + "/memory.stat", files.inactive).value_or(0);

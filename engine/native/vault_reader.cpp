@@ -100,8 +100,10 @@ Error check_tensor(const std::string& name, const TensorDescriptor& tensor, std:
   if (tensor.scales_size != groups * format::kScaleBytes)
     return field(name, "scales_size " + std::to_string(tensor.scales_size) + " is not " +
                            std::to_string(groups * format::kScaleBytes));
-  if (!within(tensor.packed_offset, tensor.packed_size, record_bytes)) return field(name, "packed_offset is past raw_size");
-  if (!within(tensor.scales_offset, tensor.scales_size, record_bytes)) return field(name, "scales_offset is past raw_size");
+  if (!within(tensor.packed_offset, tensor.packed_size, record_bytes))
+    return field(name, "packed_offset is past raw_size");
+  if (!within(tensor.scales_offset, tensor.scales_size, record_bytes))
+    return field(name, "scales_offset is past raw_size");
   if (tensor.scales_offset % format::kScaleBytes) return field(name, "scales_offset is odd");
   return {};
 }
@@ -222,7 +224,8 @@ class VaultFile : public Vault {
     if (entry.num_groups != groups)
       return field(expert_name(entry), "num_groups " + std::to_string(entry.num_groups) + " is not " +
                                            std::to_string(groups));
-    *out = {entry.byte_offset, entry.raw_size, entry.padded_size, part(tensors[0]), part(tensors[1]), part(tensors[2])};
+    *out = {entry.byte_offset, entry.raw_size,   entry.padded_size,
+            part(tensors[0]),  part(tensors[1]), part(tensors[2])};
     return {};
   }
 
@@ -298,8 +301,9 @@ class VaultFile : public Vault {
                                             " has experts");
     for (const Layer& layer : layers_)
       if (layer.experts.size() < static_cast<std::size_t>(a.top_k))
-        return field("moe_top_k", std::to_string(a.top_k) + " is more than the " + std::to_string(layer.experts.size()) +
-                                      " experts of layer " + std::to_string(layer.id));
+        return field("moe_top_k", std::to_string(a.top_k) + " is more than the " +
+                                      std::to_string(layer.experts.size()) + " experts of layer " +
+                                      std::to_string(layer.id));
     if (a.first_layer_dense && is_moe_layer(0))
       return field("arch flags", "layer 0 is said to be dense, but it has experts");
     if (a.moe_layers < a.layers && a.dense_ffn == 0)

@@ -1,5 +1,6 @@
 // Runs a fuzz target without libFuzzer: replays the files and folders given, then `-runs=N` mutations of them from a
 // fixed seed (`-seed=S`). An input that crashes can be had back: `-trace=FILE` writes each input before it runs.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -44,20 +45,21 @@ void read_inputs(const std::filesystem::path& path, std::vector<Input>* out) {
 
 void mutate_once(std::mt19937_64& random, const std::vector<Input>& inputs, Input* input) {
   static constexpr std::uint8_t kEdges[] = {0, 1, 2, 3, 4, 7, 8, 0x20, 0x22, 0x7F, 0x80, 0xFF};
-  const auto at = [&](auto size) { return static_cast<std::ptrdiff_t>(size ? random() % static_cast<std::uint64_t>(size) : 0); };
-  const std::ptrdiff_t place = at(input->size());
-  const std::uint64_t kind = input->empty() ? 3 : random() % 6;
-  if (kind == 0) (*input)[static_cast<std::size_t>(place)] ^= static_cast<std::uint8_t>(1u << random() % 8);
-  if (kind == 1) (*input)[static_cast<std::size_t>(place)] = kEdges[random() % sizeof kEdges];
-  if (kind == 2) input->erase(input->begin() + place, input->begin() + place + at(input->end() - input->begin() - place));
-  if (kind == 3) input->insert(input->begin() + place, kEdges[random() % sizeof kEdges]);
+  const auto below = [&](std::size_t n) { return n ? static_cast<std::size_t>(random() % n) : 0; };
+  const auto to = [&](std::size_t i) { return input->begin() + static_cast<std::ptrdiff_t>(i); };
+  const std::size_t place = below(input->size());
+  const std::size_t kind = input->empty() ? 3 : below(6);
+  if (kind == 0) (*input)[place] ^= static_cast<std::uint8_t>(1u << below(8));
+  if (kind == 1) (*input)[place] = kEdges[below(sizeof kEdges)];
+  if (kind == 2) input->erase(to(place), to(place + below(input->size() - place)));
+  if (kind == 3) input->insert(to(place), kEdges[below(sizeof kEdges)]);
   if (kind == 4) {  // a piece of another input over this one
-    const Input& other = inputs[random() % inputs.size()];
-    for (std::size_t i = 0, n = random() % 16, from = random() % (other.size() + 1); i < n; ++i)
-      if (from + i < other.size() && static_cast<std::size_t>(place) + i < input->size())
-        (*input)[static_cast<std::size_t>(place) + i] = other[from + i];
+    const Input& other = inputs[below(inputs.size())];
+    const std::size_t from = below(other.size());
+    const std::size_t bytes = std::min({below(16), other.size() - from, input->size() - place});
+    std::copy_n(other.begin() + static_cast<std::ptrdiff_t>(from), bytes, to(place));
   }
-  if (kind == 5) input->resize(static_cast<std::size_t>(place));
+  if (kind == 5) input->resize(place);
 }
 
 void run(const Input& input, const std::string& trace) {

@@ -59,7 +59,8 @@ void equal(const char* file, int line, const char* text, const A& a, const B& b)
 
 inline void near(const char* file, int line, const char* text, double a, double b, double tolerance) {
   if (!(std::fabs(a - b) <= tolerance))
-    fail(file, line, std::string(text) + ": " + show(a) + " and " + show(b) + " differ by more than " + show(tolerance));
+    fail(file, line, std::string(text) + ": " + show(a) + " and " + show(b) + " differ by more than " +
+                         show(tolerance));
 }
 
 inline void run(const Case& test) {

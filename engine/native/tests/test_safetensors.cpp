@@ -70,7 +70,8 @@ TEST(odd_header_lengths_still_give_aligned_tensors) {
     const Folder folder;
     const std::string json = one("F32", "[2]", "[0,8]") + std::string(static_cast<std::size_t>(pad), ' ');
     std::unique_ptr<Safetensors> out;
-    CHECK_EQ(Safetensors::load(folder.write("t", safetensors(json, std::string("\0\0\x80\x3f\0\0\0\x40", 8))), &out).message, "");
+    const std::string path = folder.write("t", safetensors(json, std::string("\0\0\x80\x3f\0\0\0\x40", 8)));
+    CHECK_EQ(Safetensors::load(path, &out).message, "");
     if (!out) continue;
     const auto* values = static_cast<const float*>(out->find("t")->data);
     CHECK_EQ(reinterpret_cast<std::uintptr_t>(values) % 4, 0u);
@@ -113,7 +114,8 @@ TEST(refusals) {
   const std::string twice = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},
                                "b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})";
   CHECK_EQ(refusal(safetensors(twice, four + four)), "b: data_offsets overlap those of a");
-  const std::string same = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})";
+  const std::string same = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},
+                              "a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})";
   CHECK(refusal(safetensors(same, four + four)).find("\"a\" appears twice") != std::string::npos);
 }
 

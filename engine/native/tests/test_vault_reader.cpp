@@ -148,7 +148,8 @@ TEST(files_that_are_still_growing) {
   CHECK_EQ(refusal(bytes.substr(0, 1000)), "expert table: incomplete: needs 1504 bytes, has 1000");
   CHECK_EQ(refusal(bytes.substr(0, 1540)), "arch block: incomplete: needs 1664 bytes, has 1540");
   CHECK_EQ(refusal(bytes.substr(0, 40000)), "expert 1 of layer 0: incomplete: needs 49152 bytes, has 40000");
-  CHECK_EQ(refusal(bytes.substr(0, bytes.size() - 1)), "expert 3 of layer 1: incomplete: needs 147456 bytes, has 147455");
+  CHECK_EQ(refusal(bytes.substr(0, bytes.size() - 1)),
+           "expert 3 of layer 1: incomplete: needs 147456 bytes, has 147455");
 }
 
 TEST(foreign_files) {
@@ -189,9 +190,11 @@ TEST(table_entries) {
   CHECK_EQ(broken([](auto& p) { p.table[1].padded_size = 16000; }), name + "padded_size is not a multiple of 16384");
   CHECK_EQ(broken([](auto& p) { p.table[1].padded_size = 0; }), name + "raw_size is more than padded_size");
   CHECK_EQ(broken([](auto& p) { p.table[1].raw_size = ~0ull; }), name + "raw_size is more than padded_size");
-  CHECK_EQ(broken([](auto& p) { p.table[1].raw_size -= 1; }), "expert 1 of layer 0, down: scales_offset is past raw_size");
+  CHECK_EQ(broken([](auto& p) { p.table[1].raw_size -= 1; }),
+           "expert 1 of layer 0, down: scales_offset is past raw_size");
   CHECK_EQ(broken([](auto& p) { p.table[1].expert_id = 0; }), "expert 0 of layer 0: is in the table twice");
-  CHECK_EQ(broken([](auto& p) { p.table[1].layer_id = 0x80000000; p.table[1].expert_id = 0; }).substr(0, 8), "layer 0:");
+  CHECK_EQ(broken([](auto& p) { p.table[1].layer_id = 0x80000000; p.table[1].expert_id = 0; }).substr(0, 8),
+           "layer 0:");
   CHECK_EQ(broken([](auto& p) { p.table[0].layer_id = 9; }),
            "layer 0: experts are missing: it has 3 up to number 3");
   CHECK_EQ(broken([](auto& p) { for (int i = 4; i < 8; ++i) p.table[i].layer_id = 2; }),
@@ -260,7 +263,8 @@ TEST(arch_block) {
   CHECK_EQ(broken([](auto&) {}, few), "moe_top_k: 2 is more than the 1 experts of layer 1");
   Shape dense;
   dense.hidden_layers = 3;
-  CHECK_EQ(broken([](auto& p) { p.block.dense_ffn_dim = 0; }, dense), "dense_ffn_dim: 0, but 1 layers have no experts");
+  CHECK_EQ(broken([](auto& p) { p.block.dense_ffn_dim = 0; }, dense),
+           "dense_ffn_dim: 0, but 1 layers have no experts");
 }
 
 // A scout's header for Shape{}: shapes only, every tensor without bytes would be refused, so the data are zeros.
@@ -269,8 +273,11 @@ static std::string scout(int vocab, int router_rows, bool qk_norm, int heads = 4
   const auto add = [&](const std::string& name, std::vector<int> shape) {
     std::string dims;
     std::size_t bytes = 2;
-    for (const int n : shape) dims += (dims.empty() ? "" : ",") + std::to_string(n), bytes *= static_cast<std::size_t>(n);
-    json += (json.size() > 1 ? ",\"" : "\"") + name + "\":{\"dtype\":\"BF16\",\"shape\":[" + dims + "],\"data_offsets\":[" +
+    for (const int n : shape) {
+      dims += (dims.empty() ? "" : ",") + std::to_string(n);
+      bytes *= static_cast<std::size_t>(n);
+    }
+    json += (json.size() > 1 ? ",\"" : "\"") + name + R"(":{"dtype":"BF16","shape":[)" + dims + R"(],"data_offsets":[)" +
             std::to_string(data.size()) + "," + std::to_string(data.size() + bytes) + "]}";
     data.append(bytes, '\0');
   };
@@ -327,12 +334,14 @@ TEST(version_1_with_an_old_config) {
 TEST(version_1_with_a_config_of_transformers_5) {
   const Folder folder;
   const std::string config = R"({"num_attention_heads": 4, "num_key_value_heads": 2, "num_experts_per_tok": 1,
-    "num_hidden_layers": 2, "num_local_experts": 4, "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"}})";
+    "num_hidden_layers": 2, "num_local_experts": 4,
+    "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"}})";
   const auto vault = opened(folder, make_version1(), scout(100, 4, false), config);
   CHECK_EQ(vault->architecture().rope_theta, 5e5f);
   CHECK_EQ(vault->architecture().head_dim, 16);  // 64 / 4
   CHECK(!vault->architecture().renormalize_top_k);
-  CHECK_EQ(vault->architecture().assumed, "norm_topk_prob false (not in the config); rms_norm_eps 1e-6 (not in the config)");
+  CHECK_EQ(vault->architecture().assumed,
+           "norm_topk_prob false (not in the config); rms_norm_eps 1e-6 (not in the config)");
 }
 
 TEST(version_1_with_the_config_in_its_scout) {
@@ -359,7 +368,8 @@ TEST(version_1_refusals) {
     return with(config);
   };
   CHECK_EQ(refusal(bytes), "version 1: its scout is needed too (--scout)");
-  CHECK(refusal(bytes, scout(100, 4, true)).find("give the checkpoint's config.json with --config") != std::string::npos);
+  const std::string advice = "give the checkpoint's config.json with --config";
+  CHECK(refusal(bytes, scout(100, 4, true)).find(advice) != std::string::npos);
   CHECK_EQ(with("{}"), "num_attention_heads, num_experts_per_tok, num_hidden_layers missing: give the checkpoint's own "
                        "config.json with --config");
   CHECK_EQ(with("[]"), "not a JSON object");

@@ -132,7 +132,8 @@ inline ArchBlock arch_block(const Shape& shape) {
 
 inline void place(VaultParts* parts) {
   Header& h = parts->header;
-  const std::uint64_t table = parts->table.size() * sizeof(TableEntry) + parts->tensors.size() * sizeof(TensorDescriptor);
+  const std::uint64_t table =
+      parts->table.size() * sizeof(TableEntry) + parts->tensors.size() * sizeof(TensorDescriptor);
   const std::uint64_t arch = (sizeof h + table + kArchAlignment - 1) / kArchAlignment * kArchAlignment;
   h.arch_offset = static_cast<std::uint32_t>(arch);
   h.data_offset = padded(arch + sizeof(ArchBlock));
