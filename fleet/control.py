@@ -13,6 +13,7 @@ from typing import Any
 from asgiref.sync import async_to_sync
 
 from engine.errors import GenerationError
+from engine.protocol import Heat
 from engine.worker import EngineSnapshot, get_worker
 
 from . import catalog
@@ -59,6 +60,12 @@ def snapshot() -> EngineSnapshot:
 async def figures() -> dict[str, Any]:
     """The engine's STATUS; empty while it is down."""
     return await get_worker().status()
+
+
+@async_to_sync
+async def heat() -> Heat | None:
+    """Uses of each expert of the running vault since its boot."""
+    return await get_worker().heat()
 
 
 @async_to_sync

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
 
-from .. import catalog, control
+from .. import catalog, control, verification
 from ..models import Vault
 from ..tables import human_bytes
 from . import cells
@@ -166,6 +167,8 @@ class VaultAdmin(admin.ModelAdmin):
             path("rescan/", view(self.rescan_view), name="fleet_vault_rescan"),
             path("unload/", view(self.unload_view), name="fleet_vault_unload"),
             path("<int:pk>/switch/", view(self.switch_view), name="fleet_vault_switch"),
+            path("<int:pk>/verify/", view(self.verify_view), name="fleet_vault_verify"),
+            path("<int:pk>/live.json", view(self.live_view), name="fleet_vault_live"),
             *super().get_urls(),
         ]
 
@@ -198,11 +201,28 @@ class VaultAdmin(admin.ModelAdmin):
             return self._get_obj_does_not_exist_redirect(request, self.opts, str(pk))
         return self._posted(request, lambda: control.switch(vault.name))
 
-    def _posted(self, request: HttpRequest, work) -> HttpResponse:
+    def verify_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        vault = self.get_object(request, str(pk))
+        if vault is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, str(pk))
+        page = reverse("admin:fleet_vault_change", args=[pk])
+        return self._posted(request, lambda: verification.start(vault), page)
+
+    def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """What moves on one vault's page: the heat of its experts, and a verification."""
+        vault = self.get_object(request, str(pk))
+        if vault is None or not self.has_view_permission(request, vault):
+            raise PermissionDenied
+        heat = control.heat() if control.snapshot().model == vault.name else None
+        job = verification.latest(vault.name)
+        told = {"heat": asdict(heat) if heat else None, "verification": asdict(job) if job else None}
+        return JsonResponse(told, headers={"Cache-Control": "no-store"})
+
+    def _posted(self, request: HttpRequest, work, page: str = "") -> HttpResponse:
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         self._operate(request, work)
-        return HttpResponseRedirect(reverse("admin:fleet_vault_changelist"))
+        return HttpResponseRedirect(page or reverse("admin:fleet_vault_changelist"))
 
     def _operate(self, request: HttpRequest, work) -> None:
         """Runs `work` and shows its sentence, or its error's."""

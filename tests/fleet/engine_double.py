@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.errors import GenerationError
+from engine.protocol import Heat
 from engine.worker import EngineSnapshot
 from fleet.catalog import ModelCard
 
@@ -15,6 +16,7 @@ class WorkerDouble:
     asked: list[str] = field(default_factory=list)
     error: GenerationError | None = None
     figures: dict[str, int | str] = field(default_factory=dict)
+    hot: Heat | None = None
 
     async def switch(self, card: ModelCard) -> None:
         self.asked.append(f"switch {card.id}")
@@ -28,6 +30,9 @@ class WorkerDouble:
 
     async def status(self) -> dict[str, int | str]:
         return self.figures
+
+    async def heat(self) -> Heat | None:
+        return self.hot
 
     def snapshot(self) -> EngineSnapshot:
         state = "up" if self.model else "down"

@@ -1,5 +1,7 @@
 """The admin through Django's test client: pages, rights and operations."""
 
+import threading
+
 import pytest
 import vault_pairs as pairs
 from django.contrib.auth.models import Permission, User
@@ -7,6 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from engine.errors import EngineFailed
+from engine.protocol import Heat
 from fleet import catalog
 from fleet.models import Event, Generation, Vault
 
@@ -135,3 +138,30 @@ def test_every_page_opens_without_and_with_rows(admin_client, fleet_dir, worker)
 @pytest.mark.parametrize("page", ["/admin/live.json", LIST, LIST + "rescan/"])
 def test_nothing_is_shown_to_strangers(client, page):
     assert client.get(page).status_code == 302
+
+
+def test_a_vaults_page_shows_its_heat_while_it_runs(admin_client, fleet, worker):
+    worker.hot = Heat(0, [[3, 0]])
+    vault = Vault.objects.get(name="whole")
+    live = f"/admin/fleet/vault/{vault.pk}/live.json"
+    assert admin_client.get(live).json() == {"heat": None, "verification": None}
+    worker.model = "whole"
+    assert admin_client.get(live).json()["heat"] == {"first": 0, "counts": [[3, 0]]}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_verify_tells_its_progress_and_leaves_an_event(admin_client, fleet, worker):
+    vault = Vault.objects.get(name="whole")
+    with (fleet / "whole.smoe").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"x")  # in the padding behind the last record
+    answer = admin_client.post(f"/admin/fleet/vault/{vault.pk}/verify/", follow=True)
+    assert "Verifying whole" in messages(answer)
+    for thread in threading.enumerate():
+        if thread.name == "verify":
+            thread.join(30)
+    told = admin_client.get(f"/admin/fleet/vault/{vault.pk}/live.json").json()["verification"]
+    assert told["finished"]
+    assert told["done"] == told["total"] > 0
+    assert len(told["problems"]) == 1
+    assert Event.objects.get(kind="verify").details == {"problems": told["problems"]}

@@ -1,0 +1,64 @@
+"""Reading whole vaults in the background, with progress for whoever looks at the page. One at a time."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from django.db import close_old_connections
+
+from .events import record
+from .models import Event, Vault
+from .vaultfile.verify import verify
+
+
+@dataclass(slots=True)
+class Verification:
+    """Bytes; `problems` is final once `finished`."""
+
+    vault: str
+    done: int = 0
+    total: int = 0
+    finished: bool = False
+    problems: list[str] = field(default_factory=list)
+
+
+_lock = threading.Lock()
+_latest: dict[str, Verification] = {}
+_running: Verification | None = None
+
+
+def start(vault: Vault) -> str:
+    """Begins unless one is running; returns what to tell the operator."""
+    global _running
+    with _lock:
+        if _running is not None:
+            return f"{_running.vault} is being verified; begin this one when that has ended."
+        _running = _latest[vault.name] = Verification(vault.name)
+    threading.Thread(target=_run, args=(_running, vault), name="verify", daemon=True).start()
+    return f"Verifying {vault.name}: its page shows how far it is."
+
+
+def latest(name: str) -> Verification | None:
+    return _latest.get(name)
+
+
+def _run(job: Verification, vault: Vault) -> None:
+    global _running
+    own = vault.tokenizer_source == Vault.TokenizerSource.OWN
+    config = Path(vault.tokenizer) / "config.json" if own else None
+
+    def progress(done: int, total: int) -> None:
+        job.done, job.total = done, total
+
+    try:
+        job.problems = verify(Path(vault.vault_path), Path(vault.scout_path), config, progress)
+    except OSError as error:
+        job.problems = [f"It could not be read to its end: {error.strerror}."]
+    finally:
+        job.finished = True
+        _running = None
+    found = f"{len(job.problems)} problems, first: {job.problems[0]}" if job.problems else "sound"
+    record(Event.Kind.VERIFY, f"{vault.name} was verified: {found}", vault.name, problems=job.problems)
+    close_old_connections()
