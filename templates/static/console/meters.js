@@ -4,7 +4,7 @@ import { count, gibibytes } from "./format.js";
 import { getJson } from "./api.js";
 
 const AMBER = 0.8; // share of the window from which its meter warns
-const ENGINE = { up: "Engine up", booting: "Engine booting", down: "Engine down" };
+const ENGINE = { up: "Engine up", booting: "Engine booting", down: "Engine down", locked: "Key needed" };
 
 export function showContext(used, window) {
   const meter = $("context");
@@ -45,9 +45,9 @@ export class Meters {
   }
 
   async readEngine() {
-    const health = await getJson("/health").catch(() => ({ engine: "gone" }));
+    const health = await getJson("/health").catch(({ kind }) => ({ engine: kind === "key" ? "locked" : "gone" }));
     const state = health.engine;
-    this.window = health.context ?? this.window;
+    this.window = health.context || this.window;
     if (state === this.engine) return;
     this.engine = state;
     $("engine").dataset.state = state;
@@ -63,7 +63,7 @@ export class Meters {
     $("memory").dataset.pressure = memory.pressure.level;
     $("memory-text").textContent = `${(memory.used / 2 ** 30).toFixed(1)} / ${gibibytes(memory.installed)}`;
     const { trunk, ring, kv, rss } = memory.engine;
-    const rows = { Used: memory.used, Free: memory.free, Installed: memory.installed, "Engine's resident set": rss, "of it trunk": trunk, "of it ring": ring, "of it KV cache": kv };
+    const rows = { Used: memory.used, Free: memory.free, Installed: memory.installed, "Engine's resident set": rss, "– trunk": trunk, "– ring": ring, "– KV cache": kv };
     const lines = Object.entries(rows).filter(([, value]) => value).map(([name, value]) => h("div", {}, h("span", {}, name), h("span", {}, gibibytes(value))));
     $("memory-tip").replaceChildren(...lines, h("div", {}, h("span", {}, "Pressure"), h("span", {}, memory.pressure.level)));
     if (memory.engine.hits !== undefined) this.readRing(memory.engine);

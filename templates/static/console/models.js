@@ -13,7 +13,7 @@ export class Models {
     this.list = [];
     this.chosen = chosen;
     $("models").addEventListener("beforetoggle", ({ newState }) => {
-      if (newState === "open") $("models").style.left = `${Math.max(8, Math.min($("model").getBoundingClientRect().left, innerWidth - $("models").offsetWidth - 8))}px`;
+      if (newState === "open") $("models").style.left = `clamp(8px, ${$("model").getBoundingClientRect().left}px, 100vw - 428px)`;
     });
   }
 

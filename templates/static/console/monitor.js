@@ -48,9 +48,10 @@ export class Monitor {
     this.segments = Object.keys(NAMES).map((phase) => h("i", { className: phase }));
     this.stall = h("b");
     this.segments.at(-1).append(this.stall);
+    this.rest = h("u"); // of a prefill, what is still to do
     this.facts = h("dl");
     this.element = h("details", { className: "monitor" },
-      h("summary", { title: "Where the time went" }, this.finish, this.line, h("span", { className: "bar", "aria-hidden": "true" }, this.segments)), this.facts);
+      h("summary", { title: "Where the time went" }, this.finish, this.line, h("span", { className: "bar", "aria-hidden": "true" }, this.segments, this.rest)), this.facts);
   }
 
   update(run, { disk, finish } = {}) {
@@ -59,6 +60,7 @@ export class Monitor {
     this.finish.className = `finish ${finish ?? ""}`;
     this.element.classList.toggle("live", run.phase !== "end");
     this.segments.forEach((segment) => (segment.style.flexGrow = run.ms[segment.className] || 0));
+    this.rest.style.flexGrow = run.phase === "prefill" && run.done ? (run.elapsed * (run.total - run.done)) / run.done : 0;
     this.stall.style.width = run.stall ? percent(Math.min(run.stall, run.ms.decode), run.ms.decode) : "0";
     if (this.element.open || run.phase === "end") {
       this.facts.replaceChildren(...facts(run).map(([name, value, phase]) => h("div", { className: phase ?? "" }, h("dt", {}, name), h("dd", {}, value))));

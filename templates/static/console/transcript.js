@@ -13,11 +13,13 @@ export class Transcript {
     this.views = new Map();
     this.pinned = true;
     this.log.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    this.list.addEventListener("toggle", () => this.follow(), true);
     $("jump").addEventListener("click", () => this.toEnd());
   }
 
   scrolled() {
     this.pinned = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < NEAR;
+    this.list.addEventListener("toggle", () => this.follow(), true);
     $("jump").hidden = this.pinned;
   }
 
