@@ -80,7 +80,8 @@ SQLITE = {
     },
 }
 # DATABASE_URL=postgres://user:password@host/name, with the extra `postgres` installed.
-DATABASES = {"default": dj_database_url.config() or SQLITE}
+DATABASE_URL = os.environ.get("DATABASE_URL", "")
+DATABASES = {"default": dj_database_url.parse(DATABASE_URL) if DATABASE_URL else SQLITE}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},

@@ -47,8 +47,8 @@ def fit(vault: Vault, positions: int) -> SafeString | str:
     if share < 0:
         return badge(f"needs {human_bytes(need.least)}", "bad", title)
     return format_html(
-        '<span class="smoe-fit" title="{}"><meter min="0" max="100" value="{}">{} %</meter> '
-        "<small class='smoe-note'>from {}; {} % of experts fit</small></span>",
+        "<small class='smoe-note smoe-fit' title='{}'><meter min='0' max='100' value='{}'>{} %</meter><br>"
+        "runs from {} of memory, {} % of experts fit</small>",
         title,
         round(share * 100),
         round(share * 100),

@@ -21,8 +21,8 @@ from . import cells
 
 @admin.register(Vault)
 class VaultAdmin(admin.ModelAdmin):
-    list_display = ("vault", "standing", "kind", "size", "fit", "tokens", "used")
-    list_filter = ("state", "quant", "model_type", "tokenizer_source", "tokenizer_fit")
+    list_display = ("vault", "standing", "kind", "size", "tokens", "used")
+    list_filter = ("state", "quant", "model_type", "tokenizer_fit")
     search_fields = ("name", "model_type", "lineage", "description", "reason")
     search_help_text = "Id, model type, lineage, description or reason"
     list_per_page = 50
@@ -113,7 +113,7 @@ class VaultAdmin(admin.ModelAdmin):
 
     @admin.display(description="size", ordering="vault_bytes")
     def size(self, row: Vault):
-        return format_html('<span class="smoe-figure">{}</span>', human_bytes(row.total_bytes))
+        return format_html('<span class="smoe-figure">{}</span>{}', human_bytes(row.total_bytes), _note_of_fit(row))
 
     @admin.display(description="memory")
     def fit(self, row: Vault):
@@ -155,7 +155,8 @@ class VaultAdmin(admin.ModelAdmin):
 
     def changelist_view(self, request, extra_context=None):
         catalog.servable()  # looks at the disk where the last look is a while ago
-        return super().changelist_view(request, {"may_operate": self.may_operate(request), **(extra_context or {})})
+        extra = {"may_operate": self.may_operate(request), "title": "Vaults"}
+        return super().changelist_view(request, {**extra, **(extra_context or {})})
 
     def change_view(self, request, object_id, form_url="", extra_context=None):
         extra = {"may_operate": self.may_operate(request), "active": control.snapshot().model}
@@ -232,3 +233,7 @@ class VaultAdmin(admin.ModelAdmin):
             self.message_user(request, work(), messages.SUCCESS)
         except control.ControlError as error:
             self.message_user(request, str(error), messages.ERROR)
+
+
+def _note_of_fit(row: Vault):
+    return cells.fit(row, settings.SMOE.ctx) if row.top_k else ""
