@@ -44,8 +44,8 @@ async def stream(request: GenerationRequest) -> AsyncIterator[Event]:
         async with contextlib.aclosing(_generate(request, record)) as events:
             async for event in events:
                 yield event
-    except GenerationError as error:
-        record.error = error.message
+    except Exception as error:
+        record.error = error.message if isinstance(error, GenerationError) else f"internal error: {error!r}"
         raise
     finally:
         if not record.error and record.reason is None:
