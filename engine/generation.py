@@ -28,10 +28,10 @@ from .messages import Event, Finished, FinishReason, GenerationRequest, Prefill,
 from .prompt import Codec, Prompt
 from .records import Record
 from .reply import Reply
+from .window import reply_budget
 from .worker import get_worker
 
 log = logging.getLogger("smoe.generation")
-MAX_TOKENS_CAP = 4096
 MAX_STOPS = 16
 BREATH = 16  # events in a row before others get the event loop
 
@@ -108,12 +108,12 @@ async def start() -> None:
 
 
 async def _generate(request: GenerationRequest, record: Record) -> AsyncIterator[Event]:
-    budget = _budget(request)
+    _check(request)
     card = await resolve(request.model, request.vaults)
     record.model = card.id
     codec = await prompt.codec_for(card)
     encoded = await prompt.encode(codec, card, request)
-    job = await _job(request, card, codec, encoded, budget)
+    job = await _job(request, card, codec, encoded)
     reply = Reply(codec, request, encoded)
     breaths = Breaths()
     async with contextlib.aclosing(get_worker().stream(job)) as events:
@@ -159,11 +159,11 @@ class Breaths:
             await asyncio.sleep(0)
 
 
-async def _job(request: GenerationRequest, card: ModelCard, codec: Codec, encoded: Prompt, budget: int) -> Job:
+async def _job(request: GenerationRequest, card: ModelCard, codec: Codec, encoded: Prompt) -> Job:
     return Job(
         card=card,
         ids=encoded.ids,
-        max_tokens=budget,
+        max_tokens=reply_budget(len(encoded.ids), request.max_tokens),
         sampling=request.sampling,
         stop_ids=tuple(sorted(codec.eos_ids.difference(card.eos_ids))),
         logprobs=request.logprobs,
@@ -172,15 +172,11 @@ async def _job(request: GenerationRequest, card: ModelCard, codec: Codec, encode
     )
 
 
-def _budget(request: GenerationRequest) -> int:
-    """Clients send 32,000 or 128,000 as a matter of course: the cap is applied, not refused."""
+def _check(request: GenerationRequest) -> None:
     if len(request.stop) > MAX_STOPS:
         raise InvalidRequest(f"There are {len(request.stop)} stop strings: at most {MAX_STOPS} are supported.", "stop")
-    if request.max_tokens is None:
-        return settings.SMOE.max_tokens
-    if request.max_tokens < 1:
+    if request.max_tokens is not None and request.max_tokens < 1:
         raise InvalidRequest(f"max_tokens is {request.max_tokens}: it must be at least 1.", "max_tokens")
-    return min(request.max_tokens, MAX_TOKENS_CAP)
 
 
 def _finished(ended: Ended, reply: Reply, card: ModelCard, record: Record) -> Finished:

@@ -1,6 +1,6 @@
-"""Who runs next: one turn at a time, first come first served.
+"""Who holds the engine: one turn at a time, operators first, the others in queue_order's order.
 
-A turn is joined, waited for, and left; whoever holds it may use the engine. `_next` is the whole policy.
+A turn is joined, waited for, and left; whoever holds it may use the engine.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 
 from .errors import GenerationError, QueueFull
+from .queue_order import Place, QueueOrder
 
 FIRST_GUESS = 10.0  # seconds that a turn takes, before any has been measured
 
@@ -19,8 +20,8 @@ FIRST_GUESS = 10.0  # seconds that a turn takes, before any has been measured
 class Turn:
     """A place in the queue. `position` 0 holds the engine, 1 runs next."""
 
-    def __init__(self, client: str, model: str) -> None:
-        self.client, self.model = client, model
+    def __init__(self, place: Place) -> None:
+        self.place = place
         self.position = 0
         self.started = 0.0  # time.monotonic() at which it was granted
         self._failure: GenerationError | None = None
@@ -51,17 +52,20 @@ class Turn:
 
 
 class Turns:
-    """limit: turns that may wait behind the one that runs."""
+    """limit: turns that may wait behind the one that runs. stay: seconds, as in queue_order."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, stay: float) -> None:
         self.limit = limit
         self.running: Turn | None = None
-        self._waiting: deque[Turn] = deque()
+        self._operators: deque[Turn] = deque()
+        self._waiting: dict[Place, Turn] = {}
+        self._order = QueueOrder(stay)
+        self._timer: asyncio.TimerHandle | None = None
         self._typical = FIRST_GUESS
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._operators) + len(self._waiting)
 
     def join(self, client: str, model: str) -> Turn:
         """Raises QueueFull."""
@@ -70,15 +74,15 @@ class Turns:
                 f"{self.waiting} requests are waiting already (--max-queue {self.limit}): try again later.",
                 self._retry_after(),
             )
-        turn = Turn(client, model)
-        self._waiting.append(turn)
+        turn = Turn(self._order.place(client, model))
+        self._waiting[turn.place] = turn
         self._advance()
         return turn
 
     def join_first(self, model: str) -> Turn:
         """An operator's turn: before all that wait, and never refused."""
-        turn = Turn("", model)
-        self._waiting.appendleft(turn)
+        turn = Turn(Place("", model, (0, 0)))
+        self._operators.appendleft(turn)
         self._advance()
         return turn
 
@@ -86,27 +90,51 @@ class Turns:
         """Gives the engine on, or gives up the place in the queue."""
         if turn is self.running:
             self._typical += 0.2 * (time.monotonic() - turn.started - self._typical)
+            self._order.leave(time.monotonic())
             self.running = None
-        elif turn in self._waiting:
-            self._waiting.remove(turn)
+        elif turn in self._operators:
+            self._operators.remove(turn)
+        else:
+            self._waiting.pop(turn.place, None)
         self._advance()
 
     def close(self, error: GenerationError) -> None:
         """Everyone who waits gets `error`."""
-        for turn in self._waiting:
+        for turn in (*self._operators, *self._waiting.values()):
             turn.fail(error)
+        self._operators.clear()
         self._waiting.clear()
 
     def _advance(self) -> None:
-        if self.running is None and self._waiting:
-            self.running = self._next()
-            self.running.move(0)
-        for position, turn in enumerate(self._waiting, 1):
+        """Grants the next turn where that is due, and tells all others their positions."""
+        if self.running is None and self.waiting:
+            self._grant()
+        turns = (self._waiting[place] for place in self._order.sorted(self._waiting, time.monotonic()))
+        for position, turn in enumerate((*self._operators, *turns), 1):
             if turn.position != position:
                 turn.move(position)
 
-    def _next(self) -> Turn:
-        return self._waiting.popleft()
+    def _grant(self) -> None:
+        if self._operators:
+            self.running = self._operators.popleft()
+            self._order.move(self.running.place.model)
+        elif place := self._due():
+            self.running = self._waiting.pop(place)
+            self._order.grant(place, self._waiting)
+        if self.running:
+            self.running.move(0)
+
+    def _due(self) -> Place | None:
+        """Whose turn it is; None while the engine stays on its vault for a turn that may still come."""
+        if self._timer:
+            self._timer.cancel()
+        now = time.monotonic()
+        place = self._order.sorted(self._waiting, now)[0]
+        pause = self._order.pause(place, now)
+        if not pause:
+            return place
+        self._timer = asyncio.get_running_loop().call_later(pause, self._advance)
+        return None
 
     def _retry_after(self) -> int:
         """Seconds until about half of those who wait have had their turn."""

@@ -77,7 +77,7 @@ class Worker:
     def __init__(self, options: Options, limits: Limits | None = None) -> None:
         self.options, self.limits = options, limits or Limits()
         self.lock = EngineLock(options.data_dir)
-        self._turns = Turns(options.max_queue)
+        self._turns = Turns(options.max_queue, options.min_stay)
         self._session: Session | None = None
         self._card: ModelCard | None = None  # the session's, or that of the boot
         self._boot: asyncio.Task[None] | None = None

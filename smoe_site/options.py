@@ -37,6 +37,15 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"expected {' or '.join(words)}")
+        return text
+
+    return parse
+
+
 def option(
     default: Any, parse: Callable[[str], Any], help: str, low: float | None = None, high: float | None = None
 ) -> Any:
@@ -63,7 +72,11 @@ class Options:
     top_k: int = option(50, int, "default top_k", 1, 1024)
     rep_penalty: float = option(1.1, float, "default repetition penalty", 0.01, 10)
     max_tokens: int = option(256, int, "default reply length", 1, 4096)
+    context_overflow: str = option(
+        "slide", _one_of("slide", "error"), "past the window: slide drops the oldest positions, error refuses"
+    )
     max_queue: int = option(64, int, "requests that may wait", 1)
+    min_stay: float = option(20.0, float, "seconds on a vault before the engine switches for others, if it has work", 0)
     max_body_mb: int = option(32, int, "largest request body, MiB", 1)
     allow_origin: tuple[str, ...] = option((), _list, "web origins that may call the API, comma-separated")
     allow_anyone: bool = option(False, _bool, "1: serve other machines although there is no API key")

@@ -209,7 +209,16 @@ async def test_two_vaults_at_once_never_run_two_engines(make_worker, double, ask
     jobs = [ask(worker, [n, n + 1], 5, card=card if n % 2 else other_card) for n in range(1, 5)]
     replies = await asyncio.gather(*jobs)
     assert [told for told, _ in replies] == [echo([n, n + 1], 5) for n in range(1, 5)]
-    assert [event["vault"][-10:-5] for event in double.events("start")] == ["alpha", "/beta"] * 2
+    assert [event["vault"][-10:-5] for event in double.events("start")] == ["alpha", "/beta"]  # a switch is batched
+
+
+async def test_a_vault_without_more_work_gives_way_before_its_stay_is_over(
+    make_worker, ask, card, other_card, monkeypatch
+):
+    monkeypatch.setattr("engine.queue_order.LINGER", 0.01)
+    worker = make_worker(min_stay=3600.0)
+    for served in (card, other_card, card):
+        assert (await ask(worker, [1, 2], 3, card=served))[0] == echo([1, 2], 3)
 
 
 async def test_switch_waits_for_the_running_reply(make_worker, double, ask, other_card):
