@@ -209,3 +209,16 @@ def test_tricks_in_the_model_name_run_the_active_vault_and_inject_nothing(server
     assert answer.status_code == 200
     assert answer.json()["model"] in ("tiny-qwen3moe", "other")
     assert "x-evil" not in answer.headers
+
+
+def test_the_printed_link_makes_the_operator_once(server):
+    link = next(word for line in server.words for word in line.split() if "/admin/welcome/" in word)
+    assert link.startswith(server.url)
+    with httpx.Client(follow_redirects=True) as newcomer:
+        newcomer.get(link)
+        form = {"username": "op", "password1": "correct horse battery", "password2": "correct horse battery"}
+        token = {"csrfmiddlewaretoken": newcomer.cookies["csrftoken"]}
+        page = newcomer.post(link, data=form | token)
+        assert (page.status_code, page.url.path) == (200, "/admin/")
+        assert newcomer.get(f"{server.url}/admin/live.json").json()["engine"]
+    assert httpx.get(link).status_code == 404

@@ -49,13 +49,13 @@ class Command(BaseCommand):
             f"  OpenAI base URL     {url}/v1\n"
             f"  Anthropic base URL  {url}\n"
             f"  admin               {url}/admin/\n"
+            f"{self._say_welcome(url)}"
             "Ctrl-C stops it."
         )
-        if self.welcome:
-            self.stdout.write(
-                f"Nobody can sign in to the admin yet. This link makes you its operator, once:\n  {url}{self.welcome}"
-            )
         self.stdout.flush()
+
+    def _say_welcome(self, url: str) -> str:
+        return f"  first sign-in       {url}{self.welcome}  (works once)\n" if self.welcome else ""
 
 
 def _check_migrations() -> None:
