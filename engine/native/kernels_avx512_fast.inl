@@ -219,35 +219,55 @@ void fill_panel(const std::uint8_t* codes, const std::uint16_t* scales, int rows
   for (int g = 0; g < panel_groups; g++) _mm512_store_ps(panel.scales[g], _mm512_castsi512_ps(v[g]));
 }
 
-// Where step s of group g finds its four activations, from the token's codes.
-template <Storage S>
-constexpr int step_offset(int g, int s) {
-  constexpr int dwords = 16 / planes(S);
-  return g / planes(S) * planes(S) * unit_bytes + s / dwords * unit_bytes + g % planes(S) * group_bytes(S) +
-         s % dwords * 4;
-}
+// T tokens' prepared activations for the groups of a panel. Tokens are `stride` bytes apart.
+struct PanelActivations {
+  const char* codes;
+  const char* scales;
+  const char* offsets;
+  std::size_t stride;
+};
 
-// Adds the panel's products to y for T tokens and 16 rows. g0: the panel's first group in the row.
-template <Storage S, int T>
-void panel_tile(const Panel& panel, int g0, int groups, const PreparedRow* x, __mmask16 rows, float* y,
-                std::size_t ldy) {
+// T tokens from `first` on, addressed as every third one's pointer plus 0, 1 or 2 strides: a pointer for each would
+// not fit the general registers.
+template <int T>
+struct TokenPointers {
+  const char* third[(T + 2) / 3];
+  std::size_t stride;
+
+  TokenPointers(const char* first, std::size_t stride) : stride(stride) {
+    for (int i = 0; i < (T + 2) / 3; i++) third[i] = first + i * 3 * stride;
+  }
+  __m512i spread_dword(int t, std::size_t at) const {
+    int dword;
+    __builtin_memcpy(&dword, third[t / 3] + t % 3 * stride + at, sizeof dword);
+    return _mm512_set1_epi32(dword);
+  }
+};
+
+// Adds the panel's products to y for T tokens and 16 rows, or stores them there.
+template <int T>
+void panel_tile(const Panel& panel, int planes, int groups, const PanelActivations& x, bool add, __mmask16 rows,
+                float* y, std::size_t ldy) {
+  const TokenPointers<T> scales(x.scales, x.stride), offsets(x.offsets, x.stride);
   __m512 total[T];
-  for (int t = 0; t < T; t++)
-    total[t] = g0 ? _mm512_maskz_loadu_ps(rows, y + t * ldy) : _mm512_setzero_ps();
+  for (int t = 0; t < T; t++) total[t] = add ? _mm512_maskz_loadu_ps(rows, y + t * ldy) : _mm512_setzero_ps();
   for (int g = 0; g < groups; g++) {
+    const int dwords = 16 / planes;
+    const std::size_t group_at = std::size_t(g / planes) * planes * unit_bytes + g % planes * dwords * 4;
     __m512i product[T];
-    for (int t = 0; t < T; t++) product[t] = _mm512_set1_epi32(x[t].offsets[g0 + g]);
-    for (int s = 0; s < 16; s++) {
-      const __m512i w = _mm512_load_si512(panel.codes[g][s]);
-      for (int t = 0; t < T; t++) {
-        const auto* four = x[t].codes + step_offset<S>(g0 + g, s);
-        product[t] = _mm512_dpbusd_epi32(product[t], w, _mm512_set1_epi32(*reinterpret_cast<const int*>(four)));
+    for (int t = 0; t < T; t++) product[t] = offsets.spread_dword(t, g * sizeof(std::int32_t));
+    const std::uint8_t* weights = panel.codes[g][0];
+    for (int p = 0; p < planes; p++) {
+      const TokenPointers<T> four(x.codes + group_at + p * unit_bytes, x.stride);
+      for (int d = 0; d < dwords; d++, weights += 64) {
+        const __m512i w = _mm512_load_si512(weights);
+        for (int t = 0; t < T; t++) product[t] = _mm512_dpbusd_epi32(product[t], w, four.spread_dword(t, d * 4));
       }
     }
     const __m512 scale = _mm512_load_ps(panel.scales[g]);
     for (int t = 0; t < T; t++) {
-      const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(product[t]), _mm512_set1_ps(x[t].scales[g0 + g]));
-      total[t] = _mm512_fmadd_ps(scaled, scale, total[t]);
+      const __m512 step = _mm512_castsi512_ps(scales.spread_dword(t, g * sizeof(float)));
+      total[t] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(product[t]), step), scale, total[t]);
     }
   }
   for (int t = 0; t < T; t++) _mm512_mask_storeu_ps(y + t * ldy, rows, total[t]);
@@ -255,18 +275,19 @@ void panel_tile(const Panel& panel, int g0, int groups, const PreparedRow* x, __
 
 constexpr int most_panel_tokens = 12;  // products and totals of 12 tokens fill 24 of the 32 registers
 
-template <Storage S, int T = most_panel_tokens>
-void panel_tokens(int tokens, const Panel& panel, int g0, int groups, const PreparedRow* x, __mmask16 rows, float* y,
-                  std::size_t ldy) {
+template <int T = most_panel_tokens>
+void panel_tokens(int tokens, const Panel& panel, int planes, int groups, const PanelActivations& x, bool add,
+                  __mmask16 rows, float* y, std::size_t ldy) {
   if constexpr (T > 1)
-    if (tokens < T) return panel_tokens<S, T - 1>(tokens, panel, g0, groups, x, rows, y, ldy);
-  panel_tile<S, T>(panel, g0, groups, x, rows, y, ldy);
+    if (tokens < T) return panel_tokens<T - 1>(tokens, panel, planes, groups, x, add, rows, y, ldy);
+  panel_tile<T>(panel, planes, groups, x, add, rows, y, ldy);
 }
 
 template <Storage S>
 void panel_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
   const PreparedLayout layout = prepared_layout(S, w.cols);
   const auto* codes = static_cast<const std::uint8_t*>(w.data);
+  const auto* prepared = static_cast<const char*>(x.prepared);
   const int tiles = (x.tokens + most_panel_tokens - 1) / most_panel_tokens;
   Panel panel;
   for (int r = row0; r < row1; r += panel_rows_count) {
@@ -278,9 +299,10 @@ void panel_rows(const Matrix& w, int row0, int row1, const Activations& x, float
       fill_panel<S>(codes + first_group * group_bytes(S), w.scales + first_group, rows, groups, layout.groups, panel);
       for (int tile = 0; tile < tiles; tile++) {
         const int begin = x.tokens * tile / tiles, end = x.tokens * (tile + 1) / tiles;
-        PreparedRow token[most_panel_tokens];
-        for (int t = begin; t < end; t++) token[t - begin] = prepared_row(x.prepared, layout, t);
-        panel_tokens<S>(end - begin, panel, g, groups, token, mask, y + begin * ldy + r, ldy);
+        const char* token = prepared + begin * layout.bytes;
+        const PanelActivations part{token + std::size_t(g) * group_size, token + layout.scales_at + g * sizeof(float),
+                                    token + layout.offsets_at + g * sizeof(std::int32_t), layout.bytes};
+        panel_tokens(end - begin, panel, planes(S), groups, part, g > 0, mask, y + begin * ldy + r, ldy);
       }
     }
   }
