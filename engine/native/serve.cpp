@@ -77,6 +77,7 @@ void Server::read_lines(LineReader& reader) {
     const LineReader::Result result = reader.next(&line);
     if (result == LineReader::Result::end) break;
     take_line(result, line);
+    if (out_.gone()) break;
   }
   const std::lock_guard lock(mutex_);
   ending_ = true;
@@ -133,7 +134,7 @@ void Server::run(Engine& engine, const SamplingOptions& defaults, bool instrumen
 
 bool Server::next_job(Job* job) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return ending_ || !jobs_.empty(); });
+  changed_.wait(lock, [&] { return ending_ || out_.gone() || !jobs_.empty(); });
   if (ending_ || out_.gone()) return false;
   *job = std::move(jobs_.front());
   jobs_.pop_front();
