@@ -175,10 +175,13 @@ Request parse_request(std::string_view line, const Dialect& dialect) {
   return refused_field("request");
 }
 
+// The words may hold a file's name: no byte of it may end the line.
 std::string format_error(int version, std::string_view reason, std::string_view detail) {
   std::string out = "<<ERR ";
   out += reason;
   if (version >= 2 && !detail.empty()) (out += ' ') += detail;
+  for (char& c : out)
+    if (static_cast<unsigned char>(c) < ' ') c = '_';
   return out += ">>\n";
 }
 

@@ -170,7 +170,21 @@ def test_flags(program, golden):
 def test_ids_are_printed_without_a_server(program, golden):
     case = golden("q4").cases[0]
     csv = ",".join(map(str, case["prompt_ids"]))
-    flags = "--temperature 0 --top-p 0.9 --top-k 40 --rep-penalty 1.0 --workers 2 --tokens 12 --instrument".split()
+    flags = [
+        "--temperature",
+        "0",
+        "--top-p",
+        "0.9",
+        "--top-k",
+        "40",
+        "--rep-penalty",
+        "1.0",
+        "--workers",
+        "2",
+        "--tokens",
+        "12",
+        "--instrument",
+    ]
     command = [program, "--vault", golden("q4").vault, "--tokens-in", csv, *flags]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert list(map(int, run.stdout.split())) == case["greedy_ids"][:12]

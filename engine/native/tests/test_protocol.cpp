@@ -131,6 +131,7 @@ TEST(masks) {
 TEST(answers) {
   CHECK_EQ(format_error(1, "bad_request", "field=k"), "<<ERR bad_request>>\n");
   CHECK_EQ(format_error(2, "bad_request", "field=k"), "<<ERR bad_request field=k>>\n");
+  CHECK_EQ(format_error(2, "read_failed", "a\nb: gone"), "<<ERR read_failed a_b: gone>>\n");
   CHECK_EQ(format_progress(3, 9, 2), "<<PREFILL done=3 total=9 cached=2>>\n");
   CHECK_EQ(format_token(12, nullptr), "12\n");
   Logprobs logprobs{-0.25, {}};
