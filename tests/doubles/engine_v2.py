@@ -3,6 +3,7 @@
 
 The file named by SMOE_DOUBLE_SCRIPT (JSON, read for each request) may say:
   reply        ids, or {last id of the prompt: ids}; else the prompt's own ids over and over
+  replies      [[ids, reply]]: in place of `reply` where the prompt holds these ids in a row, the first that fits
   token_delay, prefill_delay (s a chunk), boot_delay (s); prefill_chunks
   crash, hang  boot, hello, prefill or decode:N: SIGKILL to itself, or nothing more, there
   refuse       the words of an <<ERR ...>>
@@ -51,6 +52,13 @@ def alone():
 def shared_prefix(one, other):
     pairs = zip(one, other, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def holds(ids, part):
+    def text(ids):
+        return "".join(f",{id}" for id in ids) + ","
+
+    return text(part) in text(ids)
 
 
 class Engine:
@@ -161,11 +169,16 @@ class Engine:
                 time.sleep(told.get("prefill_delay", 0))
         return True
 
+    def reply_to(self, ids):
+        for part, reply in self.told.get("replies", ()):
+            if holds(ids, part):
+                return reply
+        reply = self.told.get("reply")
+        return reply.get(str(ids[-1])) if isinstance(reply, dict) else reply
+
     def decode(self, tag, budget, fields, ids):
         told = self.told
-        reply = told.get("reply")
-        if isinstance(reply, dict):
-            reply = reply.get(str(ids[-1]))
+        reply = self.reply_to(ids)
         tokens = [ids[n % len(ids)] for n in range(budget)] if reply is None else reply[:budget]
         ends = {int(id) for id in fields.get("stop", "").split(";") if id}
         lines, delay, batch = [], told.get("token_delay", 0), told.get("batch", 1)
