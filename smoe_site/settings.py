@@ -46,6 +46,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "smoe_site.compression.CompressPublic",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -93,3 +94,11 @@ WHITENOISE_USE_FINDERS = True
 USE_TZ = True
 TIME_ZONE = os.environ.get("TZ", "UTC").lstrip(":") or "UTC"
 LANGUAGE_CODE = "en"
+
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Strict"
+if os.environ.get("SMOE_HTTPS") == "1":  # behind a proxy that ends TLS and sets X-Forwarded-Proto (deploy/nginx.conf)
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
+    SECURE_REDIRECT_EXEMPT = [r"^control/", r"^metrics$"]  # this machine's own, past the proxy
+    SECURE_HSTS_SECONDS = 86_400
+    SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]  # other hosts of the domain are not ours to decide

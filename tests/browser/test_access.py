@@ -6,31 +6,30 @@ from playwright.sync_api import Browser, expect
 
 from .console import Console
 
-STATES = ["empty", "hello", "say length", "say error", "say think", "menu", "settings", "streaming"]
-
-
-def reach(console: Console, state: str) -> None:
-    if state == "menu":
-        console.page.locator("#model").click()
-    elif state == "settings":
-        console.button("Settings of this conversation").click()
-    elif state == "streaming":
-        console.send("say endless")
-        expect(console.reply).to_contain_text("word2")
-    elif state != "empty":
-        console.ask(state)
-
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing(browser: Browser, stub, theme):
     context = browser.new_context(color_scheme=theme, bypass_csp=True, reduced_motion="reduce")
-    for state in STATES:
-        page = context.new_page()
-        console = Console(page).open(stub.url)
-        reach(console, state)
+    page = context.new_page()
+    console = Console(page).open(stub.url)
+
+    def check(state: str) -> None:
         results = Axe().run(page)
         assert results.violations_count == 0, f"{state}: {results.generate_report()}"
-        page.close()
+
+    check("empty")
+    for scene in ("hello", "say length", "say error", "say think"):
+        console.ask(scene)
+    check("replies of every kind")
+    page.locator("#model").click()
+    check("model menu")
+    page.keyboard.press("Escape")
+    console.button("Settings of this conversation").click()
+    check("settings")
+    page.keyboard.press("Escape")
+    console.send("say endless")
+    expect(console.reply).to_contain_text("word2")
+    check("streaming")
     context.close()
 
 

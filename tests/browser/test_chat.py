@@ -158,3 +158,14 @@ def test_all_of_it_by_keyboard(console, stub):
     page.keyboard.press(f"{MOD}+Shift+O")
     expect(console.messages).to_have_count(0)
     expect(console.input).to_be_focused()
+
+
+def test_focus_stays_where_it_was_when_a_message_is_made_anew(console):
+    console.ask("say short")
+    for _ in range(2):
+        console.reply.get_by_role("button", name="Regenerate").press("Enter")
+        console.settled()
+    expect(console.reply.locator(".branches")).to_have_text("3 / 3")
+    console.reply.get_by_role("button", name="Previous version").press("Enter")
+    expect(console.reply.locator(".branches")).to_have_text("2 / 3")
+    expect(console.reply.get_by_role("button", name="Previous version")).to_be_focused()

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from .console import Console
@@ -86,11 +87,24 @@ def test_export_and_import_are_each_others_inverse(console, tmp_path: Path):
     expect(console.reply).to_contain_text("Paris")
 
 
-def test_a_foreign_file_is_refused(console, tmp_path: Path):
+NODE = {"id": "b", "parent": None, "role": "user", "text": "x"}
+WHOLE = {"id": "a", "title": "", "system": "", "model": "", "sampling": {}, "leaf": "b", "nodes": {"b": NODE}}
+WRONG = {
+    "another shape": {"messages": []},
+    "a branch that runs in a circle": WHOLE | {"nodes": {"b": NODE | {"parent": "b"}}},
+    "a role that does not exist": WHOLE | {"nodes": {"b": NODE | {"role": "<b>"}}},
+    "a text that is none": WHOLE | {"nodes": {"b": NODE | {"text": {"length": 1}}}},
+    "a leaf that is nowhere": WHOLE | {"leaf": "c"},
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_wrong_file_is_refused_whole(console, tmp_path: Path, kind):
     file = tmp_path / "other.json"
-    file.write_text('{"messages": []}')
+    file.write_text(json.dumps([WHOLE, WRONG[kind]]))
     console.page.locator("#import-file").set_input_files(file)
     expect(console.page.locator("#toast")).to_have_text("That file holds no conversations of this console.")
+    expect(titles(console)).to_have_count(0)
 
 
 def second_tab(console: Console) -> Console:
@@ -126,3 +140,15 @@ def test_a_conversation_deleted_elsewhere_stays_deleted(console):
     other.menu("Delete conversation")
     expect(console.messages).to_have_count(0)
     expect(titles(console)).to_have_count(0)
+
+
+def test_a_reply_whose_tab_was_closed_is_interrupted(console):
+    other = second_tab(console)
+    other.send("say endless")
+    expect(other.reply).to_contain_text("word3")
+    console.page.goto(other.page.url)
+    console.page.reload()
+    expect(console.page.locator(".note")).to_have_text("Another tab is answering this conversation.")
+    other.page.close()
+    expect(console.reply).to_contain_text("Interrupted")
+    expect(console.button("Continue")).to_be_visible()

@@ -7,8 +7,9 @@ import { askKey, editSettings, menuKeys, rename } from "./forms.js";
 import { Meters, showContext } from "./meters.js";
 import { Models } from "./models.js";
 import { Reply } from "./reply.js";
-import { Sidebar, download } from "./sidebar.js";
+import { Sidebar } from "./sidebar.js";
 import * as store from "./store.js";
+import { download } from "./transfer.js";
 import { Transcript } from "./transcript.js";
 import * as tree from "./tree.js";
 
@@ -34,12 +35,14 @@ function show() {
   models.show(conversation, meters.installed);
   if (empty) welcome();
   composer.setBusy(running);
+  composer.blocked = elsewhere;
   transcript.show(conversation, { busy: running || elsewhere, disk: meters.disk, pending: elsewhere ? "Another tab is answering this conversation." : pendingNotice() });
   context();
 }
 
 function pendingNotice() {
   const chosen = models.of(conversation);
+  if (chosen && conversation.model && chosen.id !== conversation.model) return `${conversation.model} is not in the fleet any more: the next message runs on ${chosen.id}.`;
   const switching = conversation.leaf && !replies.has(conversation.id) && chosen && !chosen.active;
   return switching ? switchNotice(chosen) : "";
 }
@@ -73,8 +76,8 @@ async function refresh() {
 async function open(id) {
   const found = id ? await store.get(id) : null;
   conversation = replies.get(id)?.conversation ?? found ?? { ...tree.blank(), model: conversation.model };
-  if (found) elsewhere = await settle(conversation);
-  else elsewhere = false;
+  elsewhere = found ? await settle(conversation) : false;
+  watch();
   history.replaceState(null, "", found ? `#${conversation.id}` : location.pathname);
   composer.open(found ? conversation.id : "new");
   transcript.pinned = true;
@@ -96,6 +99,17 @@ async function settle(conversation) {
   }
   await store.save(conversation, false);
   return false;
+}
+
+/** A tab that answers may be closed without a word: then its reply is interrupted. */
+function watch() {
+  clearTimeout(watch.timer);
+  if (!elsewhere) return;
+  watch.timer = setTimeout(async () => {
+    elsewhere = await settle(conversation);
+    show();
+    watch();
+  }, 3000);
 }
 
 async function save(touched = conversation) {
@@ -146,11 +160,10 @@ function choose(model) {
 // --- replies
 
 function send({ text, files }) {
-  if (elsewhere) return composer.set(text);
   tree.add(conversation, { role: "user", text, ...(files && { files }) });
   conversation.title ||= (text || files[0].name).split("\n")[0].slice(0, 80);
   transcript.pinned = true;
-  return answer();
+  answer();
 }
 
 function edit(node, text) {
@@ -187,7 +200,7 @@ async function run(node, messages) {
   history.replaceState(null, "", `#${owner.id}`);
   announce("Waiting for the reply");
   show();
-  save(owner).then(() => owner === conversation && (composer.key_ = `smoe.draft.${owner.id}`));
+  save(owner).then(() => owner === conversation && (composer.draft = `smoe.draft.${owner.id}`));
   const clock = setInterval(() => tick(owner, reply), 100);
   const keeper = setInterval(() => keep(owner, node), 1000);
   const model = models.of(owner)?.id;
@@ -262,11 +275,13 @@ async function otherTab({ type, id }) {
 
 /** Shows what another tab wrote, and follows it where it went on from what is shown here. */
 function takeIn(stored) {
+  if (!stored) return;
   tree.merge(conversation, stored);
   conversation.version = stored.version;
   const theirs = tree.path(conversation, stored.leaf);
   if (theirs.some((node) => node.id === conversation.leaf)) conversation.leaf = stored.leaf;
   elsewhere = theirs.some((node) => node.status === "streaming");
+  watch();
   if (!document.querySelector(".editor")) show();
 }
 

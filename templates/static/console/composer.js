@@ -10,16 +10,16 @@ export class Composer {
     $("composer").addEventListener("submit", (event) => {
       event.preventDefault();
       if (this.busy) stop();
-      else if (this.area.value.trim() || this.files.length) send(this.take());
+      else if (!this.blocked && (this.area.value.trim() || this.files.length)) send(this.take());
     });
     this.area.addEventListener("input", () => this.changed());
-    this.area.addEventListener("keydown", (event) => this.key(event));
+    this.area.addEventListener("keydown", (event) => this.pressed(event));
     $("attach").addEventListener("click", () => $("file").click());
     $("file").addEventListener("change", ({ target }) => this.attach(target.files).then(() => (target.value = "")));
     this.listenForDrops();
   }
 
-  key(event) {
+  pressed(event) {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     if (!this.busy) $("composer").requestSubmit();
@@ -27,8 +27,8 @@ export class Composer {
 
   /** The draft of this conversation; `key` names it where it is kept. */
   open(key) {
-    this.key_ = `smoe.draft.${key}`;
-    this.set(localStorage.getItem(this.key_) ?? "");
+    this.draft = `smoe.draft.${key}`;
+    this.set(localStorage.getItem(this.draft) ?? "");
     this.files = [];
     this.showFiles();
   }
@@ -40,8 +40,8 @@ export class Composer {
 
   changed() {
     const { value } = this.area;
-    if (value) localStorage.setItem(this.key_, value);
-    else localStorage.removeItem(this.key_);
+    if (value) localStorage.setItem(this.draft, value);
+    else localStorage.removeItem(this.draft);
     this.area.style.height = "auto";
     this.area.style.height = `${Math.min(this.area.scrollHeight, innerHeight / 2.5)}px`;
   }

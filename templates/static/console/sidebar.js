@@ -1,21 +1,12 @@
-// The list of conversations: search, export, import; a drawer where the screen is narrow.
+// The list of conversations, searched; a drawer where the screen is narrow.
 import { $, h, toast } from "./dom.js";
-import { all, get, save } from "./store.js";
-import { blank } from "./tree.js";
+import { all } from "./store.js";
+import { download, take } from "./transfer.js";
 
 const NARROW = matchMedia("(max-width: 800px)");
 
-export function download(name, value) {
-  const url = URL.createObjectURL(new Blob([JSON.stringify(value, null, 1)], { type: "application/json" }));
-  h("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
-}
-
 const matches = (conversation, query) => !query || conversation.title.toLowerCase().includes(query) ||
   Object.values(conversation.nodes).some((node) => !node.deleted && node.text.toLowerCase().includes(query));
-
-const valid = (value) => value && typeof value.id === "string" && typeof value.nodes === "object" &&
-  Object.values(value.nodes).every((node) => typeof node.id === "string" && typeof node.text === "string" && /^(user|assistant)$/.test(node.role));
 
 export class Sidebar {
   constructor({ open, isStreaming, current }) {
@@ -63,20 +54,10 @@ export class Sidebar {
   }
 
   async import(input) {
-    const [file] = input.files;
+    const text = await input.files[0].text();
     input.value = "";
-    const parsed = await file.text().then(JSON.parse).catch(() => null);
-    const found = [parsed].flat();
-    if (!found.every(valid)) return toast("That file holds no conversations of this console.");
-    for (const conversation of found) await this.take(conversation);
-    toast(`${found.length} imported.`);
+    const taken = await take(text);
+    toast(taken ? `${taken} imported.` : "That file holds no conversations of this console.");
     return this.refresh();
-  }
-
-  /** Merges with a conversation of the same id; a reply that was running when it was exported no longer is. */
-  async take(conversation) {
-    const stored = await get(conversation.id);
-    for (const node of Object.values(conversation.nodes)) if (node.status === "streaming") node.status = "interrupted";
-    await save({ ...blank(), ...conversation, version: stored ? -1 : 0 }, false);
   }
 }

@@ -35,6 +35,7 @@ export class Transcript {
   /** Shows this branch. `pending`: a notice that stands after the last message. */
   show(conversation, { busy, disk, pending }) {
     const nodes = path(conversation);
+    const focus = this.focused();
     const parts = [];
     for (const node of nodes) {
       const view = this.viewOf(node);
@@ -45,6 +46,23 @@ export class Transcript {
     if (pending) parts.push(h("p", { className: "note" }, pending));
     this.arrange(parts);
     this.follow();
+    if (focus && document.activeElement === document.body) this.refocus(focus);
+  }
+
+  /** Which control of which message has the focus: buttons are made anew whenever a message changes. */
+  focused() {
+    const message = document.activeElement.closest?.(".message");
+    return message && { at: this.articles().indexOf(message), name: document.activeElement.ariaLabel };
+  }
+
+  refocus({ at, name }) {
+    const message = this.articles()[at] ?? this.articles().at(-1);
+    const control = [...(message?.querySelectorAll("button") ?? [])].find((button) => button.ariaLabel === name && !button.disabled);
+    (control ?? message ?? $("input")).focus({ preventScroll: true });
+  }
+
+  articles() {
+    return [...this.list.querySelectorAll(".message")];
   }
 
   viewOf(node) {

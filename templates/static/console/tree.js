@@ -1,7 +1,11 @@
 // A conversation is a tree of messages: an edit or another reply is a sibling, the branch shown ends at `leaf`.
 // Pure functions over plain data. Ids sort by time of creation.
 
-export const newId = () => Date.now().toString(36) + Math.random().toString(36).slice(2, 8).padEnd(6, "0");
+let last = 0;
+export function newId() {
+  last = Math.max(Date.now(), last + 1);
+  return last.toString(36) + Math.random().toString(36).slice(2, 8).padEnd(6, "0");
+}
 
 export const blank = () => ({ id: newId(), version: 0, title: "", meta: 0, updated: 0, model: "", system: "", sampling: {}, nodes: {}, leaf: null });
 
