@@ -8,6 +8,7 @@ import dense
 import native
 import numpy as np
 import pytest
+from divergence import divergence, log_softmax
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
@@ -28,17 +29,6 @@ def ids(demo):
 @pytest.fixture(scope="module")
 def expected(demo, ids):
     return dense.logits(demo.gguf, ids)
-
-
-def log_softmax(logits):
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-
-
-def divergence(expected, found):
-    """KL(expected || found) in nats, and whether the best token agrees; of each position."""
-    p, q = log_softmax(expected), log_softmax(found)
-    return (np.exp(p) * (p - q)).sum(axis=1), p.argmax(axis=1) == q.argmax(axis=1)
 
 
 def test_the_engine_computes_the_source_model(demo, ids, expected):
