@@ -45,7 +45,7 @@ const Flag kFlags[] = {
     {"--exact", nullptr, &Args::exact, "float32 activations (the default)"},
     {"--fast", nullptr, &Args::fast, "activations quantized to 8 bits"},
     {"--temperature", "X", &Args::temperature, "below 0.0001: greedy", {0, kMany}},
-    {"--top-p", "X", &Args::top_p, "1: off", {0.01, 1}},
+    {"--top-p", "X", &Args::top_p, "1: off", {0, 1}},
     {"--top-k", "N", &Args::top_k, "0: off", {0, kMostTopK}},
     {"--min-p", "X", &Args::min_p, "0: off", {0, 1}},
     {"--rep-penalty", "X", &Args::rep_penalty, "over the last 256 tokens; 1: off", {1e-4, 1e4}},
@@ -149,7 +149,7 @@ std::string help_text() {
 SamplingOptions sampling_defaults(const Args& args) {
   SamplingOptions options;
   options.temperature = args.temperature;
-  options.top_p = args.top_p;
+  options.top_p = std::max(args.top_p, 0.01);
   options.min_p = args.min_p;
   options.top_k = args.top_k;
   options.repetition_penalty = args.rep_penalty;

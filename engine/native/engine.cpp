@@ -1,6 +1,7 @@
 #include "engine.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "json.h"
 #include "memory.h"
@@ -72,11 +73,12 @@ Error Engine::open(const Args& args, const Log& log) {
   return Safetensors::load(scout_path_, &scout_, tenths(log));
 }
 
+// An id past the vocabulary is no mistake worth a refusal: it can never be sampled.
 Error Engine::read_end_ids(const Args& args) {
   const int vocab = vault_->architecture().vocab;
   std::vector<int> ids;
-  if (!args.eos_ids.empty() && !parse_ids(args.eos_ids, ',', vocab, &ids))
-    return {"--eos-ids: wants ids below " + std::to_string(vocab) + ", separated by commas, not '" + args.eos_ids + "'"};
+  if (!args.eos_ids.empty() && !parse_ids(args.eos_ids, ',', std::numeric_limits<int>::max(), &ids))
+    return {"--eos-ids: wants ids separated by commas, not '" + args.eos_ids + "'"};
   end_ids_.insert(ids.begin(), ids.end());
   const std::string* const written = scout_->metadata("eos_token_ids");
   if (written == nullptr) return {};

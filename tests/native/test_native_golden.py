@@ -43,7 +43,7 @@ def test_the_end_of_sequence_ends_and_is_not_written(start, golden):
     case = golden("q4").cases[0]
     end = case["greedy_ids"][5]
     first = case["greedy_ids"].index(end)
-    engine = start(golden("q4").vault, "--eos-ids", f"{end},511")
+    engine = start(golden("q4").vault, "--eos-ids", f"{end},511,151645")
     answer = engine.generate(64, case["prompt_ids"], t=0)
     assert (answer.ids, answer.finish) == (case["greedy_ids"][:first], "stop")
     answer = engine.generate(10, case["prompt_ids"], t=0, ignore_eos=1)
