@@ -33,6 +33,7 @@ from .worker import get_worker
 
 log = logging.getLogger("smoe.generation")
 MAX_STOPS = 16
+MAX_STOP_LENGTH = 4096  # characters; finding where a longer one begins could take longer than a token
 BREATH = 16  # events in a row before others get the event loop
 
 
@@ -175,6 +176,10 @@ async def _job(request: GenerationRequest, card: ModelCard, codec: Codec, encode
 def _check(request: GenerationRequest) -> None:
     if len(request.stop) > MAX_STOPS:
         raise InvalidRequest(f"There are {len(request.stop)} stop strings: at most {MAX_STOPS} are supported.", "stop")
+    if (longest := max(map(len, request.stop), default=0)) > MAX_STOP_LENGTH:
+        raise InvalidRequest(
+            f"A stop string has {longest} characters: at most {MAX_STOP_LENGTH} are supported.", "stop"
+        )
     if request.max_tokens is not None and request.max_tokens < 1:
         raise InvalidRequest(f"max_tokens is {request.max_tokens}: it must be at least 1.", "max_tokens")
 

@@ -14,7 +14,7 @@ class StopScanner:
 
     def __init__(self, stops: Iterable[str]) -> None:
         self._stops = [stop for stop in stops if stop]
-        self._heads = {stop[:length] for stop in self._stops for length in range(1, len(stop))}
+        self._firsts = {stop[0] for stop in self._stops}
         self._longest = max(map(len, self._stops), default=1) - 1
         self._held = ""
         self.matched: str | None = None
@@ -44,5 +44,7 @@ class StopScanner:
         return min(found)[1:] if found else None
 
     def _head_length(self, text: str) -> int:
-        longest = min(len(text), self._longest)
-        return next((length for length in range(longest, 0, -1) if text[-length:] in self._heads), 0)
+        for start in range(max(0, len(text) - self._longest), len(text)):
+            if text[start] in self._firsts and any(stop.startswith(text[start:]) for stop in self._stops):
+                return len(text) - start
+        return 0

@@ -100,6 +100,13 @@ async def test_budgets(fleet, says, double):
     assert refused.value.param == "max_tokens"
 
 
+@pytest.mark.parametrize("stop", [("x",) * 17, ("x" * 4097,)])
+async def test_too_many_or_too_long_stop_strings(fleet, says, stop):
+    with pytest.raises(InvalidRequest) as refused:
+        await run(stop=stop)
+    assert refused.value.param == "stop"
+
+
 async def test_names(fleet, says, double):
     says("ok")
     for asked, ran in [(None, "alpha"), ("beta", "beta"), ("gpt-4", "beta"), ("s-moe", "beta"), ("../alpha", "beta")]:

@@ -1,6 +1,7 @@
 """Stop strings: the cut does not depend on how the text comes, and nothing is held longer than it must be."""
 
 import random
+import tracemalloc
 
 from engine.stops import StopScanner
 
@@ -45,3 +46,13 @@ def test_nothing_comes_after_a_match():
 
 def test_without_stop_strings_nothing_is_held():
     assert scan(["", ""], ["a", "b"]) == (["a", "b"], "", None)
+
+
+def test_a_long_stop_string_costs_memory_of_its_own_size():
+    tracemalloc.start()
+    try:
+        shown, _, matched = scan(["ab" * 50_000 + "c"], ["xab" * 3, "ab" * 50_000, "c"])
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+    assert (shown[-1], matched) == ("", "ab" * 50_000 + "c")
