@@ -6,6 +6,7 @@ foreach(object IN LISTS OBJECTS)
     message(FATAL_ERROR "${NM} could not read ${object}")
   endif()
   string(REGEX MATCHALL "[0-9a-f]+ [WVu] [^\n]*" weak "${symbols}")
+  list(FILTER weak EXCLUDE REGEX " DW\\.ref\\.")  # a pointer to the exception personality, not code
   string(REGEX MATCHALL "[0-9a-f]+ [TDRB] smoe::[a-z0-9]+_kernels" tables "${symbols}")
   if(weak)
     string(REPLACE ";" "\n  " weak "${weak}")
