@@ -62,7 +62,7 @@ class Results:
     def __init__(self, path: Path, run: str) -> None:
         self._path, self._run = path, run
         self._about, self._commit = machine.about(), machine.commit()
-        self.rows = finished(read(path))
+        self.rows = mended(path)
 
     def has(self, key: Key) -> bool:
         return any(row.key == key and row.metric == DONE for row in self.rows)
@@ -81,10 +81,17 @@ class Results:
         return [row.value for row in self.rows if (row.suite, row.case, row.subject, row.metric) == wanted]
 
 
-def finished(rows: list[Row]) -> list[Row]:
-    """Without the samples that were interrupted."""
+def mended(path: Path) -> list[Row]:
+    """A file's rows; those of a sample that was interrupted are taken out of the file first. Raises BenchError."""
+    rows = read(path)
     done = {row.key for row in rows if row.metric == DONE}
-    return [row for row in rows if row.key in done]
+    whole = [row for row in rows if row.key in done]
+    if path.exists() and (len(whole) < len(rows) or not path.read_bytes().endswith(b"\n")):
+        mending = path.with_suffix(".mending")
+        mending.unlink(missing_ok=True)
+        append(mending, whole)
+        mending.replace(path)
+    return whole
 
 
 def read(path: Path) -> list[Row]:
@@ -105,25 +112,17 @@ def _row(line: Mapping[str, str]) -> Row:
 
 
 def append(path: Path, rows: Iterable[Row]) -> None:
-    """All or, where the machine stops, a part that `read` and `finished` leave out."""
+    """All or, where the machine stops, a part that `mended` removes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if not path.exists():
         writer.writerow([f.name for f in fields(Row)])
     writer.writerows([_short(value) for value in astuple(row)] for row in rows)
-    with open(path, "ab+") as file:
-        _drop_cut_line(file)
+    with open(path, "ab") as file:
         file.write(text.getvalue().encode())
         file.flush()
         os.fsync(file.fileno())
-
-
-def _drop_cut_line(file: io.BufferedRandom) -> None:
-    file.seek(0)
-    content = file.read()
-    if content and not content.endswith(b"\n"):
-        file.truncate(content.rfind(b"\n") + 1)
 
 
 def _short(value: object) -> object:
