@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 
@@ -33,13 +34,15 @@ class Exchange:
     async def events(self) -> AsyncIterator[Prefill | Tokens | Ended]:
         self._refuse_what_v1_lacks()
         while True:
-            answer = self._begin()
+            answer = await self._begin()
             if self._session.hello.version < 2:
                 yield Prefill(self._job.card.id, 0, len(self._ids), 0)
             over = False
             while not over:
                 messages = await answer.batch()
-                for event in self._digest(messages):
+                events = self._digest(messages)
+                await self._allow_next(events)
+                for event in events:
                     yield event
                 over = self._stopped or self._job.finished or messages[-1] is answer.end
             if isinstance(answer.end, Refused):
@@ -48,14 +51,21 @@ class Exchange:
                 yield self._ended(answer.end or Done("stop"))
                 return
 
-    def _begin(self) -> Answer:
-        job = self._job
+    async def _begin(self) -> Answer:
         self._began = time.monotonic()
         self._tag = self._session.next_tag()
         answer = self._session.generate(self._gen())
-        if job.mask:
-            self._session.allow(self._tag, job.mask([]))
+        await self._allow([])
         return answer
+
+    async def _allow_next(self, events: list[Prefill | Tokens]) -> None:
+        if events and isinstance(events[-1], Tokens) and not self._stopped and self._generated < self._job.max_tokens:
+            await self._allow([token.id for token in events[-1].tokens])
+
+    async def _allow(self, accepted: list[int]) -> None:
+        """In a thread: one step of a hostile grammar takes seconds."""
+        if mask := self._job.mask:
+            self._session.allow(self._tag, await asyncio.to_thread(mask, accepted))
 
     def _gen(self) -> Gen:
         job = self._job
@@ -82,8 +92,6 @@ class Exchange:
         self._first = self._first or time.monotonic()
         tokens = self._until_stop(tokens)
         self._generated += len(tokens)
-        if self._job.mask and not self._stopped and self._generated < self._job.max_tokens:
-            self._session.allow(self._tag, self._job.mask([token.id for token in tokens]))
         return tokens
 
     def _until_stop(self, tokens: list[Token]) -> list[Token]:
@@ -155,8 +163,11 @@ class Exchange:
                 self._context,
             )
         if refused.reason == "bad_request":
-            name = refused.detail.removeprefix("field=")
-            return InvalidRequest(
-                f"The engine refused the request: {refused.detail or 'no reason given'}.", FIELDS.get(name)
+            name = FIELDS.get(refused.detail.removeprefix("field="))
+            words = (
+                f"This model cannot use the value of {name}"
+                if name
+                else f"The engine refused it: {refused.detail or 'no reason given'}"
             )
+            return InvalidRequest(f"{words}.", name)
         return EngineFailed(f"The engine refused the request: {refused.reason} {refused.detail}".rstrip() + ".")

@@ -29,7 +29,8 @@ class TokenMasks:
     """One reply's masks. Called with the ids sampled since the last call, gives the `<set>` of the next MASK line.
 
     thinking: the tags of reasoning that may stand before the constrained text; `open` where the prompt opened it.
-    Raises InvalidRequest where the grammar cannot be compiled: the message names the keyword.
+    Raises InvalidRequest where the grammar cannot be compiled (the message names the keyword), and from a call where
+    following it takes more than the library's limits.
     """
 
     def __init__(
@@ -42,8 +43,7 @@ class TokenMasks:
     ) -> None:
         self._vocabulary = vocabulary
         self._matcher = LLMatcher(vocabulary.tokenizer, LLMatcher.grammar_from_lark(grammar), log_level=0)
-        if self._matcher.is_error():
-            raise InvalidRequest(f"the schema or grammar cannot be enforced: {_reason(self._matcher)}")
+        self._refuse_errors()
         self._thinking, self._opening_id = thinking, opening_id
         self._in_thought = open
         self._may_think = thinking is not None and not open
@@ -54,9 +54,14 @@ class TokenMasks:
             self._accept(id)
         if self._in_thought:
             return "all"
-        if self._matcher.is_stopped():
-            return "none"
-        return self._encode(self._matcher.compute_bitmask())
+        mask = None if self._matcher.is_stopped() else self._matcher.compute_bitmask()
+        self._refuse_errors()
+        return "none" if mask is None else self._encode(mask)
+
+    def _refuse_errors(self) -> None:
+        """A matcher that has reached its limits stops too: its text so far is no whole one."""
+        if self._matcher.is_error():
+            raise InvalidRequest(f"the schema or grammar cannot be enforced: {_reason(self._matcher)}")
 
     def _accept(self, id: int) -> None:
         if self._in_thought:

@@ -202,6 +202,21 @@ def test_thinking_stays_free_and_the_answer_after_it_is_held(base_tokenizer):
 
 
 @pytest.mark.parametrize(
+    ("constraint", "reply"),
+    [
+        (Constraint("regex", "(a{1000}){1000}"), "a"),  # following it takes more than the library's limits
+        (Constraint("json_schema", {"$ref": "#"}), ""),
+    ],
+)
+def test_a_grammar_that_cannot_be_followed_is_an_error_and_no_end(constraint, reply, base_tokenizer):
+    tokenizer = Tokenizer.from_str(base_tokenizer)
+    grammar = grammar_for(GenerationRequest(model=None, constraint=constraint), "hermes", Marks({}))
+    masks = TokenMasks(grammar, Vocabulary(base_tokenizer, 512, [EOS]))
+    with pytest.raises(InvalidRequest, match="cannot be enforced"):
+        list(map(masks, [[], tokenizer.encode(reply).ids]))
+
+
+@pytest.mark.parametrize(
     ("schema", "keyword"),
     [
         ({"not": {"type": "string"}}, "not"),

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 
 import psutil
 import pytest
@@ -291,6 +292,18 @@ async def test_a_mask_for_each_token(make_worker, double, ask):
 async def test_no_mask_after_the_last_token(make_worker, double, ask):
     await ask(make_worker(), [1], 2, mask=lambda new_ids: "all")
     assert len(double.lines("MASK")) == 2
+
+
+async def test_a_slow_mask_does_not_stop_others(make_worker, double, ask):
+    others = threading.Event()
+
+    def mask(new_ids):
+        return "none" if others.wait(10) else "all"
+
+    asking = asyncio.create_task(ask(make_worker(), [1], 10, mask=mask))
+    await double.sees("GEN")
+    others.set()
+    assert (await asking)[0] == []
 
 
 async def test_close_ends_everything(make_worker, double, ask):
