@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from fleet.keys import keyring
+
 TESTS = Path(__file__).parent
 
 
@@ -16,5 +18,7 @@ def interop_dir() -> Path:
 @pytest.fixture(autouse=True)
 def _no_keys_without_a_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every request asks for keys; a test that has no database has none."""
+    keyring.forget()
     if request.node.get_closest_marker("django_db") is None:
-        monkeypatch.setattr("fleet.keys.Keyring.read", lambda keyring: None)
+        monkeypatch.setattr(keyring, "_keys", {})
+        monkeypatch.setattr(keyring, "read", lambda: None)
