@@ -10,7 +10,7 @@ namespace {
 
 using Vec = __m256;
 constexpr int width = 8;
-constexpr int token_tile = 4;
+constexpr int row_tile = 1, token_tile = 4, head_tile = 4;
 
 const __m128i* as_128(const void* p) { return static_cast<const __m128i*>(p); }
 const __m256i* as_256(const void* p) { return static_cast<const __m256i*>(p); }

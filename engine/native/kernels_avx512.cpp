@@ -10,7 +10,7 @@ namespace {
 
 using Vec = __m512;
 constexpr int width = 16;
-constexpr int token_tile = 8;
+constexpr int row_tile = 2, token_tile = 4, head_tile = 8;
 
 Vec load_f32(const float* x) { return _mm512_loadu_ps(x); }
 Vec load_f16(const std::uint16_t* x) {

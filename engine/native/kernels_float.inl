@@ -1,5 +1,6 @@
 // Float kernels, written once over a vector type. A kernel set includes this inside its anonymous namespace after
-// defining, for its instruction set: `Vec` and `width` (lanes, dividing 64), load_f32/f16/bf16, store_f32/f16,
+// defining, for its instruction set: `Vec`, `width` (lanes, dividing 64), the powers of two row_tile, token_tile and
+// head_tile (what a product or attention keeps in registers at a time), load_f32/f16/bf16, store_f32/f16,
 // broadcast, add, multiply, maximum, fma(a, b, c) = a * b + c, sum and largest (over lanes, in a fixed tree),
 // exponential, scale_of (an f16 scale) and decode<storage>(group, j): weights j .. j + width of a group's codes, minus
 // the middle code.
@@ -126,46 +127,66 @@ void to_half(const float* x, int n, std::uint16_t* out) {
 
 // ---- products with exact numerics ----
 
-// y[t * ldy] for T tokens of one row of plain elements. Two sums a token, over even and odd vectors.
-template <class Element, Vec (*load)(const Element*), int T>
-void plain_row(const Element* row, int cols, const float* x, std::size_t stride, float* y, std::size_t ldy) {
-  Vec even[T], odd[T];
-  for (int t = 0; t < T; t++) even[t] = odd[t] = broadcast(0.0f);
+// y[t * ldy + r] for R rows of plain elements and T tokens. Two sums each, over even and odd vectors.
+template <class Element, Vec (*load)(const Element*), int R, int T>
+void plain_tile(const Element* w, int cols, const float* x, std::size_t stride, float* y, std::size_t ldy) {
+  Vec even[R][T], odd[R][T];
+  for (int r = 0; r < R; r++)
+    for (int t = 0; t < T; t++) even[r][t] = odd[r][t] = broadcast(0.0f);
+  const auto multiply_vectors = [&](int k, Vec(&sums)[R][T]) {
+    Vec row[R];
+    for (int r = 0; r < R; r++) row[r] = load(w + std::size_t(r) * cols + k);
+    for (int t = 0; t < T; t++) {
+      const Vec token = load_f32(x + t * stride + k);
+      for (int r = 0; r < R; r++) sums[r][t] = fma(row[r], token, sums[r][t]);
+    }
+  };
   int k = 0;
   for (; k + 2 * width <= cols; k += 2 * width) {
-    const Vec first = load(row + k), second = load(row + k + width);
-    for (int t = 0; t < T; t++) {
-      even[t] = fma(first, load_f32(x + t * stride + k), even[t]);
-      odd[t] = fma(second, load_f32(x + t * stride + k + width), odd[t]);
-    }
+    multiply_vectors(k, even);
+    multiply_vectors(k + width, odd);
   }
   for (; k < cols; k += width) {
     const int rest = cols - k < width ? cols - k : width;
-    const Vec w = load_first<load>(row + k, rest);
-    for (int t = 0; t < T; t++) even[t] = fma(w, load_first<load_f32>(x + t * stride + k, rest), even[t]);
+    for (int t = 0; t < T; t++) {
+      const Vec token = load_first<load_f32>(x + t * stride + k, rest);
+      for (int r = 0; r < R; r++)
+        even[r][t] = fma(load_first<load>(w + std::size_t(r) * cols + k, rest), token, even[r][t]);
+    }
   }
-  for (int t = 0; t < T; t++) y[t * ldy] = sum(add(even[t], odd[t]));
+  for (int r = 0; r < R; r++)
+    for (int t = 0; t < T; t++) y[t * ldy + r] = sum(add(even[r][t], odd[r][t]));
 }
 
 constexpr float exact_divisor(Storage s) { return s == Storage::q8 ? 127.0f : s == Storage::q4 ? 7.5f : 1.5f; }
 
-// The same for a row that is whole groups of codes: each group's sum is scaled as it is complete.
-template <Storage S, int T>
-void group_row(const std::uint8_t* codes, const std::uint16_t* scales, int groups, const float* x, std::size_t stride,
-               float* y, std::size_t ldy) {
-  Vec total[T];
-  for (int t = 0; t < T; t++) total[t] = broadcast(0.0f);
+// The same for rows that are whole groups of codes: each group's sum is scaled as it is complete.
+template <Storage S, int R, int T>
+void group_tile(const std::uint8_t* codes, const std::uint16_t* scales, int groups, const float* x,
+                std::size_t stride, float* y, std::size_t ldy) {
+  const std::size_t row_bytes = std::size_t(groups) * group_bytes(S);
+  Vec total[R][T];
+  for (int r = 0; r < R; r++)
+    for (int t = 0; t < T; t++) total[r][t] = broadcast(0.0f);
   for (int g = 0; g < groups; g++) {
-    Vec group[T];
-    for (int t = 0; t < T; t++) group[t] = broadcast(0.0f);
+    Vec group[R][T];
+    for (int r = 0; r < R; r++)
+      for (int t = 0; t < T; t++) group[r][t] = broadcast(0.0f);
     for (int j = 0; j < group_size; j += width) {
-      const Vec w = decode<S>(codes + g * group_bytes(S), j);
-      for (int t = 0; t < T; t++) group[t] = fma(w, load_f32(x + t * stride + g * group_size + j), group[t]);
+      Vec row[R];
+      for (int r = 0; r < R; r++) row[r] = decode<S>(codes + r * row_bytes + g * group_bytes(S), j);
+      for (int t = 0; t < T; t++) {
+        const Vec token = load_f32(x + t * stride + g * group_size + j);
+        for (int r = 0; r < R; r++) group[r][t] = fma(row[r], token, group[r][t]);
+      }
     }
-    const Vec scale = broadcast(scale_of(scales[g]) / exact_divisor(S));
-    for (int t = 0; t < T; t++) total[t] = fma(group[t], scale, total[t]);
+    for (int r = 0; r < R; r++) {
+      const Vec scale = broadcast(scale_of(scales[std::size_t(r) * groups + g]) / exact_divisor(S));
+      for (int t = 0; t < T; t++) total[r][t] = fma(group[r][t], scale, total[r][t]);
+    }
   }
-  for (int t = 0; t < T; t++) y[t * ldy] = sum(total[t]);
+  for (int r = 0; r < R; r++)
+    for (int t = 0; t < T; t++) y[t * ldy + r] = sum(total[r][t]);
 }
 
 // One weight of a matrix whose groups and bytes need not begin with its rows.
@@ -189,28 +210,33 @@ void straddling_row(const Matrix& w, int row, const Activations& x, float* y, st
   }
 }
 
-// Calls part(tile size as a constant, first token) for tiles of 8, 4, 2 and 1 tokens that make up `tokens`.
-template <int T>
-struct Tile {
-  static constexpr int size = T;
+template <int N>
+struct Size {
+  static constexpr int value = N;
 };
 
+// Calls part(size, first) for tiles of Most, Most / 2, ... and 1 that make up [begin, end).
+template <int Most, class Part>
+void for_tiles(int begin, int end, Part part) {
+  for (; begin + Most <= end; begin += Most) part(Size<Most>{}, begin);
+  if constexpr (Most > 1) for_tiles<Most / 2>(begin, end, part);
+}
+
+// Calls part(rows, first row, tokens, first token) for tiles that make up rows [row0, row1) of all tokens. A single
+// token takes row after row: one stream of weights is what memory delivers fastest.
 template <class Part>
-void for_token_tiles(int tokens, Part part) {
-  int t = 0;
-  if constexpr (token_tile >= 8)
-    for (; t + 8 <= tokens; t += 8) part(Tile<8>{}, t);
-  for (; t + 4 <= tokens; t += 4) part(Tile<4>{}, t);
-  for (; t + 2 <= tokens; t += 2) part(Tile<2>{}, t);
-  for (; t < tokens; t++) part(Tile<1>{}, t);
+void for_row_and_token_tiles(int row0, int row1, int tokens, Part part) {
+  for_tiles<token_tile>(0, tokens, [&](auto token_count, int t) {
+    for_tiles<token_count.value == 1 ? 1 : row_tile>(row0, row1, [&](auto row_count, int r) { part(row_count, r, token_count, t); });
+  });
 }
 
 template <class Element, Vec (*load)(const Element*)>
 void plain_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
-  for_token_tiles(x.tokens, [&](auto tile, int t) {
-    for (int r = row0; r < row1; r++)
-      plain_row<Element, load, tile.size>(static_cast<const Element*>(w.data) + std::size_t(r) * w.cols, w.cols,
-                                          x.x + t * x.stride, x.stride, y + t * ldy + r, ldy);
+  const auto* elements = static_cast<const Element*>(w.data);
+  for_row_and_token_tiles(row0, row1, x.tokens, [&](auto rows, int r, auto tokens, int t) {
+    plain_tile<Element, load, rows.value, tokens.value>(elements + std::size_t(r) * w.cols, w.cols,
+                                                        x.x + t * x.stride, x.stride, y + t * ldy + r, ldy);
   });
 }
 
@@ -222,10 +248,10 @@ void group_rows(const Matrix& w, int row0, int row1, const Activations& x, float
   }
   const int groups = w.cols / group_size;
   const auto* codes = static_cast<const std::uint8_t*>(w.data);
-  for_token_tiles(x.tokens, [&](auto tile, int t) {
-    for (int r = row0; r < row1; r++)
-      group_row<S, tile.size>(codes + std::size_t(r) * groups * group_bytes(S), w.scales + std::size_t(r) * groups,
-                              groups, x.x + t * x.stride, x.stride, y + t * ldy + r, ldy);
+  for_row_and_token_tiles(row0, row1, x.tokens, [&](auto rows, int r, auto tokens, int t) {
+    group_tile<S, rows.value, tokens.value>(codes + std::size_t(r) * groups * group_bytes(S),
+                                            w.scales + std::size_t(r) * groups, groups, x.x + t * x.stride, x.stride,
+                                            y + t * ldy + r, ldy);
   });
 }
 

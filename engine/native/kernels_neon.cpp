@@ -11,7 +11,7 @@ namespace {
 
 using Vec = float32x4_t;
 constexpr int width = 4;
-constexpr int token_tile = 8;
+constexpr int row_tile = 2, token_tile = 4, head_tile = 8;
 
 Vec load_f32(const float* x) { return vld1q_f32(x); }
 Vec load_f16(const std::uint16_t* x) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x))); }

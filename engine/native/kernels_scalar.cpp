@@ -9,7 +9,7 @@ namespace {
 
 using Vec = float;
 constexpr int width = 1;
-constexpr int token_tile = 4;
+constexpr int row_tile = 1, token_tile = 4, head_tile = 4;
 
 Vec load_f32(const float* x) { return *x; }
 Vec load_f16(const std::uint16_t* x) { return half_to_float(*x); }
