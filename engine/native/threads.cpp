@@ -1,11 +1,14 @@
-// The pool's hand-over: run() publishes the work and bumps `generation`; each worker sees the bump, works, and counts
-// `running` down; the caller sees zero. Both sides spin first, because the next piece of a forward pass is usually
-// some microseconds away, then sleep in std::atomic::wait (a futex on Linux).
+// The pool's hand-over is one word, the gate: a call's number, whether it is open, and how many workers are inside. The
+// caller publishes the work and opens the gate; a worker that sees it open goes in, takes pieces until none is left and
+// goes out; the caller, once it finds no piece left either, shuts the gate and waits for those inside alone. Both
+// sides spin first, because the next piece of a forward pass is usually some microseconds away, then sleep in
+// std::atomic::wait (a futex on Linux).
 #include "threads.h"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <thread>
 #include <vector>
 
@@ -24,52 +27,75 @@ void pause_briefly() {
 #endif
 }
 
-template <class Value>
-void await_change(const std::atomic<Value>& state, Value old, bool spin) {
-  if (spin) {
-    const auto end = std::chrono::steady_clock::now() + spin_time;
-    do {
-      for (int i = 0; i < pauses_between_clock_reads; i++) {
-        if (state.load(std::memory_order_acquire) != old) return;
-        pause_briefly();
-      }
-    } while (std::chrono::steady_clock::now() < end);
+// The first value that `wanted` accepts.
+template <class Wanted>
+std::uint32_t await(const std::atomic<std::uint32_t>& state, bool spin, const Wanted& wanted) {
+  std::uint32_t value = state.load(std::memory_order_acquire);
+  for (const auto end = std::chrono::steady_clock::now() + spin_time; spin && std::chrono::steady_clock::now() < end;)
+    for (int i = 0; i < pauses_between_clock_reads; i++) {
+      if (wanted(value)) return value;
+      pause_briefly();
+      value = state.load(std::memory_order_acquire);
+    }
+  while (!wanted(value)) {
+    state.wait(value, std::memory_order_acquire);
+    value = state.load(std::memory_order_acquire);
   }
-  state.wait(old, std::memory_order_acquire);
+  return value;
 }
+
+// The gate's word. A call's number may wrap around: who slept through them all misses one call, which waits for nobody.
+constexpr std::uint32_t inside_mask = (1u << 11) - 1, open_bit = 1u << 11, number_step = 1u << 12;
+
+std::uint32_t number_of(std::uint32_t gate) { return gate / number_step; }
 
 }  // namespace
 
 struct ThreadPool::State {
   explicit State(int threads) : size(threads), spin(threads <= available_cores()) {
-    for (int thread = 1; thread < size; thread++) workers.emplace_back([this, thread] { serve(thread); });
+    for (int thread = 1; thread < size; thread++) workers.emplace_back([this] { serve(); });
   }
 
   ~State() {
     work = nullptr;
-    announce();
+    open();
     for (std::thread& worker : workers) worker.join();
   }
 
-  void announce() {
-    generation.fetch_add(1, std::memory_order_release);
-    generation.notify_all();
+  void open() {
+    gate.store((number_of(gate.load(std::memory_order_relaxed)) + 1) * number_step | open_bit, std::memory_order_release);
+    gate.notify_all();
   }
 
-  void serve(int thread) {
-    for (int seen = 0;; seen++) {
-      await_change(generation, seen, spin);
-      if (!work) return;
-      (*work)(thread, size);
-      if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) running.notify_one();
+  void shut_and_wait() {
+    const std::uint32_t last = gate.fetch_and(~open_bit, std::memory_order_acq_rel);
+    if ((last & inside_mask) != 0) await(left, spin, [&](std::uint32_t number) { return number == number_of(last); });
+  }
+
+  void serve() {
+    for (std::uint32_t seen = 0;;) {
+      std::uint32_t now = await(gate, spin, [&](std::uint32_t g) { return (g & open_bit) != 0 && number_of(g) != seen; });
+      if (!gate.compare_exchange_strong(now, now + 1, std::memory_order_acq_rel)) continue;
+      seen = number_of(now);
+      if (work == nullptr) return;
+      (*work)();
+      leave();
     }
+  }
+
+  // The last one out of a shut gate tells the caller, who alone waits for `left`.
+  void leave() {
+    const std::uint32_t now = gate.fetch_sub(1, std::memory_order_acq_rel) - 1;
+    if ((now & (open_bit | inside_mask)) != 0) return;
+    left.store(number_of(now), std::memory_order_release);
+    left.notify_one();
   }
 
   const int size;
   const bool spin;  // with more threads than cores, a spinning thread keeps a working one from its core
-  const FunctionRef<void(int, int)>* work = nullptr;
-  alignas(64) std::atomic<int> generation{0};
-  alignas(64) std::atomic<int> running{0};
+  const FunctionRef<void()>* work = nullptr;
+  alignas(64) std::atomic<std::uint32_t> gate{0};
+  alignas(64) std::atomic<std::uint32_t> left{0};  // number of the last call that some worker was waited for
   std::vector<std::thread> workers;
 };
 
@@ -78,17 +104,6 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>(threads > 0
 ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::size() const { return state_->size; }
-
-void ThreadPool::run(FunctionRef<void(int, int)> work) {
-  if (state_->size > 1) {
-    state_->work = &work;
-    state_->running.store(state_->size - 1, std::memory_order_relaxed);
-    state_->announce();
-  }
-  work(0, state_->size);
-  for (int left; (left = state_->running.load(std::memory_order_acquire)) != 0;)
-    await_change(state_->running, left, state_->spin);
-}
 
 void ThreadPool::for_range(int count, int grain, FunctionRef<void(int, int)> work) {
   if (count <= 0) return;
@@ -99,10 +114,15 @@ void ThreadPool::for_range(int count, int grain, FunctionRef<void(int, int)> wor
 
   const int pieces = (count + piece - 1) / piece;
   std::atomic<int> next{0};
-  run([&](int, int) {
+  const auto take_pieces = [&] {
     for (int i; (i = next.fetch_add(1, std::memory_order_relaxed)) < pieces;)
       work(i * piece, std::min(count, (i + 1) * piece));
-  });
+  };
+  const FunctionRef<void()> shared(take_pieces);
+  state_->work = &shared;
+  state_->open();
+  take_pieces();
+  state_->shut_and_wait();
 }
 
 }  // namespace smoe

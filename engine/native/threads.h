@@ -1,4 +1,4 @@
-// One persistent pool of compute threads. The caller of run() is thread 0 and works too.
+// One persistent pool of compute threads. The caller of for_range() works too.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,7 @@ class FunctionRef<Result(Arguments...)> {
 // The cores that this process may use: its affinity mask and its cgroup's quota (v1 and v2); at least 1.
 int available_cores();
 
-// One thread at a time may call run() or for_range(), and never from inside the work. Work must not throw.
+// One thread at a time may call for_range(), and never from inside the work. Work must not throw.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);  // 0: available_cores()
@@ -40,11 +40,9 @@ class ThreadPool {
 
   int size() const;
 
-  // work(thread, threads) on every thread; returns when all have ended. Spins briefly, then sleeps, between calls.
-  void run(FunctionRef<void(int thread, int threads)> work);
-
   // work(begin, end) over [0, count) in contiguous pieces that are multiples of `grain` (but the last). The pieces
-  // depend on count, grain and size() only; which thread takes which is decided as they go.
+  // depend on count, grain and size() only; which thread takes which is decided as they go. Returns when the last
+  // piece is done: a thread that has not woken by then is not waited for. Between calls threads spin briefly, then sleep.
   void for_range(int count, int grain, FunctionRef<void(int begin, int end)> work);
 
  private:

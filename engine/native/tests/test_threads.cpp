@@ -1,5 +1,7 @@
 // The thread pool's promises; meant to be run under ThreadSanitizer too.
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -10,33 +12,45 @@
 
 using namespace smoe;
 
-TEST(run_reaches_every_thread_once) {
-  for (int threads : {1, 2, 3, 8}) {
+TEST(what_the_work_wrote_is_there_when_it_returns) {
+  for (int threads : {1, 2, 4, 8}) {
     ThreadPool pool(threads);
-    CHECK_EQ(pool.size(), threads);
-    for (int round = 0; round < 50; round++) {
-      std::vector<int> calls(threads);
-      std::mutex lock;
-      std::set<std::thread::id> ids;
-      pool.run([&](int thread, int total) {
-        calls[thread]++;
-        const std::lock_guard guard(lock);
-        ids.insert(std::this_thread::get_id());
-        CHECK_EQ(total, threads);
+    std::vector<int> values(64);
+    for (int round = 1; round <= 2000; round++) {
+      pool.for_range(64, 1, [&](int begin, int end) {
+        for (int i = begin; i < end; i++) values[i] += i;
       });
-      CHECK(calls == std::vector<int>(threads, 1));
-      CHECK_EQ(int(ids.size()), threads);
-      CHECK(ids.contains(std::this_thread::get_id()));
+      for (int i = 0; i < 64; i++) CHECK_EQ(values[i], round * i);
     }
   }
 }
 
-TEST(what_the_work_wrote_is_there_when_run_returns) {
-  ThreadPool pool(4);
-  std::vector<int> values(4);
-  for (int round = 1; round <= 2000; round++) {
-    pool.run([&](int thread, int) { values[thread] += thread + 1; });
-    for (int thread = 0; thread < 4; thread++) CHECK_EQ(values[thread], round * (thread + 1));
+// Each piece waits until all threads have one: the workers do take part.
+TEST(every_thread_works) {
+  for (int threads : {2, 3, 8}) {
+    ThreadPool pool(threads);
+    std::atomic<int> inside{0};
+    std::mutex lock;
+    std::set<std::thread::id> ids;
+    pool.for_range(threads, 1, [&](int, int) {
+      inside++;
+      while (inside < threads) std::this_thread::yield();
+      const std::lock_guard guard(lock);
+      ids.insert(std::this_thread::get_id());
+    });
+    CHECK_EQ(int(ids.size()), threads);
+    CHECK(ids.contains(std::this_thread::get_id()));
+  }
+}
+
+// The callable and what it refers to are gone right after each call: a worker that wakes late must not touch them.
+TEST(late_wakers_do_not_touch_the_work) {
+  ThreadPool pool(6);
+  for (int round = 0; round < 3000; round++) {
+    auto sum = std::make_unique<std::atomic<int>>(0);
+    pool.for_range(6, 1, [&](int begin, int) { *sum += begin; });
+    CHECK_EQ(sum->load(), 15);
+    if (round % 100 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));
   }
 }
 
@@ -77,12 +91,15 @@ TEST(pieces_of_a_range_are_always_the_same) {
 
 TEST(sleeping_workers_wake_up) {
   ThreadPool pool(3);
-  std::atomic<int> calls{0};
   for (int round = 0; round < 5; round++) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // longer than the workers spin
-    pool.run([&](int, int) { calls++; });
+    std::atomic<int> inside{0};
+    pool.for_range(3, 1, [&](int, int) {
+      inside++;
+      while (inside < 3) std::this_thread::yield();
+    });
+    CHECK_EQ(inside.load(), 3);
   }
-  CHECK_EQ(calls.load(), 15);
 }
 
 TEST(pools_begin_and_end_without_work) {
