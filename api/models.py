@@ -12,6 +12,8 @@ from fleet.catalog import ModelCard
 from .errors import ModelNotFound
 from .exchange import JsonAnswer, Request
 
+LAST_SECOND = 253_402_300_799  # of the year 9999
+
 
 async def list_models(request: Request) -> JsonAnswer:
     active = worker.get_worker().snapshot().model
@@ -42,9 +44,9 @@ def _anthropic(request: Request) -> bool:
 
 
 def _created(card: ModelCard) -> int:
-    """The vault file's time of change, in seconds; 0 where it has just gone."""
+    """The vault file's time of change, in seconds, as far as calendars go; 0 where it has just gone."""
     try:
-        return int(card.vault_path.stat().st_mtime)
+        return min(max(0, int(card.vault_path.stat().st_mtime)), LAST_SECOND)
     except OSError:
         return 0
 

@@ -67,10 +67,13 @@ async def active_model() -> str | None:
 
 
 async def active_card() -> ModelCard | None:
-    """What the engine runs or boots, else what it would boot first."""
-    if card := get_worker().card:
+    """What the engine runs or boots, else what it would boot first. A vault that has left the fleet comes last."""
+    running = get_worker().card
+    if running and (card := await catalog.afind(running.id)):
         return card
-    return next(iter(await catalog.aservable()), None)
+    if running and catalog.is_there(running):  # being written at this moment
+        return running
+    return next(iter(await catalog.aservable()), running)
 
 
 async def resolve(name: str | None, allowed: frozenset[str] | None = None) -> ModelCard:

@@ -184,7 +184,10 @@ async def encode(codec: Codec, card: ModelCard, request: GenerationRequest) -> P
     largest, smallest = max(prompt.ids), min(prompt.ids)
     if largest >= card.vocab_size or smallest < 0:
         wrong = largest if largest >= card.vocab_size else smallest
-        raise InvalidRequest(f"Token id {wrong} is outside the vocabulary of {card.id} (0 to {card.vocab_size - 1}).")
+        note = "" if request.prompt_ids is not None else f" {card.tokenizer_note}".rstrip()
+        raise InvalidRequest(
+            f"Token id {wrong} is outside the vocabulary of {card.id} (0 to {card.vocab_size - 1}).{note}"
+        )
     return prompt
 
 
@@ -212,7 +215,8 @@ def _changed_at(directory: Path) -> float:
 
 
 def _read(card: ModelCard) -> Codec:
-    is_local = Path(card.tokenizer).is_dir()
+    folder = Path(card.tokenizer)
+    is_local = folder.is_dir() or not card.tokenizer_is_fallback
     fallback = settings.SMOE.tokenizer
     if not fallback or Path(fallback).is_dir():  # read at import: nothing is ever asked of the model hub
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -224,4 +228,6 @@ def _read(card: ModelCard) -> Codec:
         return Codec(AutoTokenizer.from_pretrained(card.tokenizer, local_files_only=is_local))
     except Exception as error:  # whatever its files hold, the reader's errors are of many kinds
         reason = str(error).strip().partition("\n")[0]
+        if is_local and not (folder / "tokenizer.json").is_file():
+            reason = "there is no tokenizer.json in it"
         raise ModelUnavailable(f"The tokenizer {card.tokenizer} of {card.id} cannot be loaded: {reason}") from error

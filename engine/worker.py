@@ -225,7 +225,7 @@ class Worker:
 
     def _ensure(self, card: ModelCard) -> asyncio.Task[None] | None:
         """None where the engine is up on this vault, else the boot to wait for. Raises the last boot's failure."""
-        same = self._card is not None and _files(self._card) == _files(card)
+        same = self._card is not None and _launched_by(self._card) == _launched_by(card)
         if self._is_booting and same:
             return self._boot
         if not self._is_booting and same and self._session and self._session.alive:
@@ -306,8 +306,9 @@ class Worker:
             raise failures.error
 
 
-def _files(card: ModelCard) -> tuple[str, str]:
-    return str(card.vault_path), str(card.scout_path)
+def _launched_by(card: ModelCard) -> tuple[Any, ...]:
+    """What an engine process is started with and keeps: another vault, or other contents, need another process."""
+    return card.vault_path, card.scout_path, card.fingerprint, card.eos_ids
 
 
 def _boot_error(card: ModelCard, session: Session, error: BaseException) -> BaseException:

@@ -51,6 +51,7 @@ class ModelCard:
     description: str = ""
     lineage: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
+    fingerprint: str = ""  # of both files' contents
     tokenizer_note: str = ""  # why the tokenizer is missing or does not fit, for whoever asks; empty: all is well
 
 
@@ -77,8 +78,9 @@ def unavailable(name: str) -> str | None:
     row = _row(name)
     if row is None or _present(row) is not None:
         return None
-    reason = row.reason or "Its files were there and are gone."
-    return f"The vault {name} cannot be served ({row.get_state_display()}): {reason}"
+    if row.state == Vault.State.SERVABLE:
+        row.state, row.reason = Vault.State.MISSING, "Its files were there and are gone."
+    return f"The vault {name} cannot be served ({row.get_state_display()}): {row.reason}"
 
 
 def _row(name: str) -> Vault | None:
@@ -122,7 +124,12 @@ def _present(row: Vault | None) -> ModelCard | None:
     if row is None or row.state != Vault.State.SERVABLE:
         return None
     card = card_of(row)
-    return card if os.path.isfile(card.vault_path) and os.path.isfile(card.scout_path) else None
+    return card if is_there(card) else None
+
+
+def is_there(card: ModelCard) -> bool:
+    """Its files are there at this moment, whatever they hold."""
+    return os.path.isfile(card.vault_path) and os.path.isfile(card.scout_path)
 
 
 def card_of(row: Vault) -> ModelCard:
@@ -140,7 +147,7 @@ def card_of(row: Vault) -> ModelCard:
 _SAME_NAME = (
     *("quant", "bits", "format_version", "model_type", "moe_layers", "hidden_layers", "experts_per_layer"),
     *("top_k", "d_model", "vocab_size", "trained_context", "vault_bytes", "scout_bytes"),
-    *("description", "lineage", "metadata", "tokenizer_note"),
+    *("description", "lineage", "metadata", "fingerprint", "tokenizer_note"),
 )
 
 afind = database_sync_to_async(find, thread_sensitive=False)

@@ -1,3 +1,6 @@
+import dataclasses
+from types import SimpleNamespace
+
 import anthropic
 import openai
 import pytest
@@ -73,3 +76,9 @@ def test_both_sdks_read_the_list(base_url):
     spoken = anthropic.Anthropic(base_url=base_url, api_key="x")
     assert [model.id for model in spoken.models.list()] == ["beta", "alpha", "org/gamma"]
     assert spoken.models.retrieve("alpha").display_name == "alpha (Q4)"
+
+
+def test_a_file_from_a_time_that_no_calendar_has(http, fleet):
+    far = SimpleNamespace(stat=lambda: SimpleNamespace(st_mtime=1e12))  # as btrfs and tmpfs can tell
+    fleet[0] = dataclasses.replace(fleet[0], vault_path=far)
+    assert http.get("/v1/models/alpha", headers=ANTHROPIC).json()["created_at"] == "9999-12-31T23:59:59Z"

@@ -120,6 +120,24 @@ async def test_names(fleet, says, double):
         await run()
 
 
+async def test_a_vault_that_left_the_fleet_is_not_the_active_one(fleet, says):
+    says("ok")
+    await run(model="beta")
+    gone = fleet.pop("beta")
+    assert (await run())[-1].model == "alpha"
+    fleet["beta"] = gone
+    assert (await run())[-1].model == "alpha"
+
+
+async def test_a_vault_that_is_being_written_stays_the_active_one(fleet, says):
+    says("ok")
+    fleet["beta"].vault_path.touch()
+    fleet["beta"].scout_path.touch()
+    await run(model="beta")
+    del fleet["beta"]
+    assert (await run())[-1].model == "beta"
+
+
 async def test_a_stop_string_over_token_borders(fleet, says, double, tokenizer):
     ids = says("one two STOP three", token_delay=0.01)
     events = await run(stop=("STOP", "nowhere"))

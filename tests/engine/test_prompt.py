@@ -125,6 +125,20 @@ async def test_a_tokenizer_that_does_not_fit_is_said_loudly(chat_card, caplog):
     assert "DOES NOT FIT small" in caplog.text
 
 
+async def test_ids_of_a_tokenizer_that_does_not_fit(chat_card):
+    misfit = dataclasses.replace(chat_card, vocab_size=60, tokenizer_note="It belongs to another model.")
+    codec = await prompt.codec_for(misfit)
+    with pytest.raises(InvalidRequest, match=r"outside the vocabulary of alpha .* It belongs to another model\."):
+        await prompt.encode(codec, misfit, GenerationRequest(model=None, text_prompt="Hello"))
+
+
+async def test_a_tokenizer_that_was_removed(chat_card, directory, tmp_path):
+    (directory / "tokenizer.json").unlink()
+    for folder in (directory, tmp_path / "nowhere"):
+        with pytest.raises(ModelUnavailable, match=r"there is no tokenizer\.json in it"):
+            await prompt.codec_for(dataclasses.replace(chat_card, tokenizer=str(folder)))
+
+
 async def test_a_missing_tokenizer_names_the_place(card):
     with pytest.raises(ModelUnavailable, match=r"checkpoints.alpha.*--tokenizer"):
         await prompt.codec_for(card)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import signal
 import threading
@@ -220,6 +221,15 @@ async def test_a_vault_without_more_work_gives_way_before_its_stay_is_over(
     worker = make_worker(min_stay=3600.0)
     for served in (card, other_card, card):
         assert (await ask(worker, [1, 2], 3, card=served))[0] == echo([1, 2], 3)
+
+
+async def test_new_contents_under_the_same_names_need_another_engine(make_worker, ask, card):
+    worker = make_worker()
+    boots = []
+    for served in (card, card, dataclasses.replace(card, fingerprint="other"), dataclasses.replace(card, eos_ids=(1,))):
+        await ask(worker, [1], 1, card=served)
+        boots.append(worker.snapshot().boots)
+    assert boots == [1, 1, 2, 3]
 
 
 async def test_switch_waits_for_the_running_reply(make_worker, double, ask, other_card):

@@ -41,7 +41,7 @@ def test_a_file_removed_since_the_look_is_not_served(fleet_dir):
     vault.unlink()
     assert catalog.find("tiny") is None
     assert catalog.servable() == []
-    assert "files" in catalog.unavailable("tiny")
+    assert "(missing): Its files" in catalog.unavailable("tiny")
 
 
 def test_why_a_known_vault_cannot_be_served(fleet_dir):
