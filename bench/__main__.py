@@ -13,6 +13,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "smoe_site.settings")
 
 from django.conf import settings
 
+from fleet.demo.wheel import DemoError
+
 from . import ceilings, geometry, machine, plot, quality, report, ring_replay, server, speed
 from .files import BenchError
 from .plan import Plan
@@ -23,6 +25,7 @@ SUITES = {
     "machine": ceilings.run,
     "decode": speed.decode,
     "prefill": speed.prefill,
+    "demo": speed.demo,
     "boot": speed.boot,
     "limits": speed.limits,
     "quality": quality.run,
@@ -88,7 +91,7 @@ def main(arguments: list[str]) -> int:
             SUITES[suite](plan)
         if not set(chosen) & {"plot", "report"}:
             report.run(plan)
-    except BenchError as error:
+    except (BenchError, DemoError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,9 @@ class Plan:
 
     @cached_property
     def peer(self) -> Peer:
-        model = self.options.gguf or random_gguf.obtain(self.options.data, self.options.layers)
+        return self.peer_of(self.options.gguf or random_gguf.obtain(self.options.data, self.options.layers))
+
+    def peer_of(self, model: Path) -> Peer:
         program = peer.obtain(self.options.data / "llama.cpp", self.options.llama_bench)
         return Peer(program, model, self.options.threads)
 
@@ -38,13 +40,11 @@ class Plan:
     def program(self) -> Path:
         return settings.SMOE.engine
 
-    def subjects(self, *flags: str, prefix: list[str] | None = None) -> dict[str, Subject]:
+    def subjects(self, vault: Path, prefix: Sequence[str] = ()) -> dict[str, Subject]:
         """Our engine under each set of flags that --smoe gave, by the name that the results have."""
-        common = ("--threads", str(self.options.threads), *flags)
+        common = ("--threads", str(self.options.threads))
         return {
-            " ".join(["smoe", given]).strip(): Subject(
-                self.program, self.vault, (*common, *given.split()), tuple(prefix or ())
-            )
+            f"smoe {given}".strip(): Subject(self.program, vault, (*common, *given.split()), tuple(prefix))
             for given in self.options.smoe
         }
 

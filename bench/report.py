@@ -10,6 +10,7 @@ from .results import DONE, Results, Row, spread
 
 TUNED = "llama.cpp tuned"
 RING = "ring"  # tells its own table
+DEMO = "demo"  # another geometry than the ceilings'
 PEERS = ("llama.cpp", "llama.cpp mmap", TUNED)
 
 
@@ -79,7 +80,9 @@ def _ceilings(results: Results, layers: int) -> list[str]:
     if not memory or not disk:
         return []
     lines = [f"\nceilings: memory {memory:.1f} GB/s, disk {disk:.2f} GB/s"]
-    cases = ((row.suite, row.case, row.subject) for row in results.rows if row.metric == "decode_tok_s")
+    cases = (
+        (row.suite, row.case, row.subject) for row in results.rows if row.metric == "decode_tok_s" and row.suite != DEMO
+    )
     for place in _unique(cases):
         if place[2].startswith("smoe"):
             lines.append(_ceiling(results, place, layers, memory * 1e9, disk * 1e9))

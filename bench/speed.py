@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from fleet.vaultfile.writer import scout_path_of
 
+from . import demo as demo_model
 from . import engine, peer
 from .disk import sequential_seconds
 from .files import drop_from_cache
 from .limits import limited, read_ahead
+from .peer import Peer
 from .plan import Plan
 from .results import Measure, Sample
 
@@ -19,28 +22,41 @@ PROMPT = 512  # before decoding: random ids, so many that every expert has been 
 
 
 def decode(plan: Plan) -> None:
-    _side_by_side(plan, "decode", f"{plan.options.tokens} tokens", [PROMPT], plan.options.tokens)
+    measures = _side_by_side(plan, plan.vault, plan.peer, [PROMPT], plan.options.tokens)
+    plan.alternate("decode", f"{plan.options.tokens} tokens", measures)
 
 
 def prefill(plan: Plan) -> None:
-    _side_by_side(plan, "prefill", "fits", plan.options.prompts, 0)
+    plan.alternate("prefill", "fits", _side_by_side(plan, plan.vault, plan.peer, plan.options.prompts, 0))
 
 
-def _side_by_side(plan: Plan, suite: str, case: str, prompts: Sequence[int], tokens: int) -> None:
+def demo(plan: Plan) -> None:
+    """Real weights: the vault that is made from a GGUF beside that GGUF, and the bytes of both."""
+    made = demo_model.obtain(plan.options.data)
+    peer_of = plan.peer_of(made.gguf)
+    measures = _side_by_side(plan, made.smoe, peer_of, plan.options.prompts, plan.options.tokens)
+    plan.alternate("demo", made.smoe.stem, measures)
+    sizes = {"vault_bytes": made.smoe, "scout_bytes": scout_path_of(made.smoe), "gguf_bytes": made.gguf}
+    figures = {name: float(path.stat().st_size) for name, path in sizes.items()}
+    plan.once("demo", made.smoe.stem, "files", lambda: Sample("", figures))
+
+
+def _side_by_side(plan: Plan, vault: Path, theirs: Peer, prompts: Sequence[int], tokens: int) -> Mapping[str, Measure]:
     """Us, llama.cpp's default, and its mapped file, with the memory there is."""
     timeout = plan.options.timeout
-    measures: dict[str, Measure] = {
-        name: partial(engine.speed, subject, prompts, tokens, timeout) for name, subject in plan.subjects().items()
+    ours = {
+        name: partial(engine.speed, subject, prompts, tokens, timeout) for name, subject in plan.subjects(vault).items()
     }
-    for name, mmap in {"llama.cpp": False, "llama.cpp mmap": True}.items():
-        measures[name] = partial(peer.speed, plan.peer, prompts, tokens, timeout, mmap=mmap)
-    plan.alternate(suite, case, measures)
+    return ours | {
+        name: partial(peer.speed, theirs, prompts, tokens, timeout, mmap=mmap)
+        for name, mmap in {"llama.cpp": False, "llama.cpp mmap": True}.items()
+    }
 
 
 def limits(plan: Plan) -> None:
     """Cold each time: nothing of the files is cached when a process starts."""
     for gib in plan.options.limits:
-        measures: dict[str, Measure] = {name: partial(_ours, plan, name, gib) for name in plan.subjects()}
+        measures: dict[str, Measure] = {name: partial(_ours, plan, name, gib) for name in plan.subjects(plan.vault)}
         measures["llama.cpp tuned"] = partial(_theirs, plan, gib, TUNED_READ_AHEAD)
         if not plan.options.tuned_only:
             measures["llama.cpp"] = partial(_theirs, plan, gib, None)
@@ -50,7 +66,7 @@ def limits(plan: Plan) -> None:
 def _ours(plan: Plan, name: str, gib: float) -> Sample:
     drop_from_cache(plan.vault, scout_path_of(plan.vault))
     with limited(gib) as group:
-        subject = plan.subjects(prefix=group.prefix)[name]
+        subject = plan.subjects(plan.vault, group.prefix)[name]
         sample = engine.speed(subject, [PROMPT], plan.options.limited_tokens, plan.options.timeout)
         sample.metrics |= group.figures()
     return sample
@@ -74,7 +90,7 @@ def _theirs(plan: Plan, gib: float, read_ahead_kib: int | None) -> Sample:
 
 def boot(plan: Plan) -> None:
     """To the first token of a cold start, beside the time that reading the trunk takes."""
-    plan.alternate("boot", "cold", {name: partial(_boot, plan, name) for name in plan.subjects()})
+    plan.alternate("boot", "cold", {name: partial(_boot, plan, name) for name in plan.subjects(plan.vault)})
 
 
 def _boot(plan: Plan, name: str) -> Sample:
@@ -82,6 +98,6 @@ def _boot(plan: Plan, name: str) -> Sample:
     drop_from_cache(plan.vault, scout)
     reading = sequential_seconds(scout)
     drop_from_cache(plan.vault, scout)
-    sample = engine.first_token(plan.subjects()[name], plan.options.timeout)
+    sample = engine.first_token(plan.subjects(plan.vault)[name], plan.options.timeout)
     sample.metrics["trunk_reading_s"] = reading
     return sample
