@@ -3,6 +3,7 @@
 import os
 
 from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.security.websocket import WebsocketDenier
 from django.core.asgi import get_asgi_application
 from django.urls import re_path
 
@@ -20,6 +21,7 @@ application = ProtocolTypeRouter(
                 re_path(r"^(?:admin(?:/|$)|control/|metrics$|static/|$)", guard_host(django_application)),
                 fallback,
             ]
-        )
+        ),
+        "websocket": WebsocketDenier.as_asgi(),
     }
 )

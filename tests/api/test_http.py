@@ -397,3 +397,9 @@ def test_the_generation_is_over_before_the_answer_ends(http, script):
     script.steps = list(HELLO)
     http.post(CHAT, json=chat(stream=True))
     assert script.closed.is_set()
+
+
+def test_a_web_socket_is_refused(http):
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    answer = http.get("/v1/chat/completions", headers=upgrade | {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="})
+    assert answer.status_code == 403
