@@ -55,7 +55,7 @@ def serving(data: Path, *flags: str, **environment: str) -> Iterator[str]:
 
 @dataclass
 class Scripted:
-    """A server whose engine says what a test wants. `window`: what clients that ask are told to assume."""
+    """A server whose engine says what a test wants."""
 
     url: str
     script: Path
@@ -67,7 +67,7 @@ class Scripted:
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def says(self, text: str, after: dict[str, str] | None = None) -> None:
-        """`text`, or where the prompt holds a key of `after` (words as they stand after a line break or tab) its value."""
+        """`text`, or where the prompt holds a key of `after` (words after a line break or tab) its value."""
         replies = [[self.ids(part), self.ids(reply)] for part, reply in (after or {}).items()]
         new = self.script.with_suffix(".new")
         new.write_text(json.dumps({"reply": self.ids(text), "replies": replies, "log": str(self.log)}))
