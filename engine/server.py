@@ -65,7 +65,7 @@ class ForegroundServer(Server):
         reason = failure.value
         if isinstance(reason, error.CannotListenError):
             reason = getattr(reason.socketError, "strerror", None) or reason.socketError
-        self._fail(f"Port {self._port} of {self._host} cannot be used ({reason}): choose another one with --port.")
+        self._fail(f"Port {self._port} of {self._host} cannot be used ({reason}): choose another --port or --host.")
 
     async def _begin(self, url: str) -> None:
         worker = get_worker()

@@ -49,7 +49,7 @@ class EngineSnapshot:
 
     state: Literal["up", "booting", "down"]
     model: str | None  # the vault that is up or booting
-    pid: int | None
+    pid: int | None  # of the engine's process until it has ended, also while it is being stopped
     since: float
     last_error: str
     waiting: int
@@ -153,7 +153,7 @@ class Worker:
         return EngineSnapshot(
             state="up" if up else "booting" if self._is_booting else "down",
             model=shown.id if shown else None,
-            pid=session.process.pid if session and session.alive else None,
+            pid=session.process.pid if session and session.process.returncode is None else None,
             since=self._since,
             last_error=self._last_error,
             waiting=self._turns.waiting,

@@ -137,6 +137,18 @@ def test_sigterm_while_idle_and_again(serve, tmp_path):
     assert engines(tmp_path) == []
 
 
+def test_a_second_signal_ends_an_engine_that_does_not_look(serve, tmp_path):
+    server, file = serve()
+    wait_for(lambda: httpx.get(f"{file['url']}/health").json()["engine"] == "up")
+    (engine,) = engines(tmp_path)
+    os.kill(engine, signal.SIGSTOP)
+    server.send_signal(signal.SIGINT)
+    next(line for line in server.stderr if "stopping" in line)
+    server.send_signal(signal.SIGINT)
+    assert server.wait(20) == 1
+    wait_for(lambda: not engines(tmp_path))
+
+
 def test_a_killed_server_leaves_no_engine(serve, tmp_path):
     server, file = serve()
     for line in stream(file["url"], lambda line: '"content":"u"' in line):
@@ -170,7 +182,7 @@ def test_a_port_in_use_is_one_sentence(environment):
         port = taken.getsockname()[1]
         code, _, err = outcome(manage(environment, "serve", "--port", str(port)))
     assert code == 1
-    sentence = f"Port {port} of 127.0.0.1 cannot be used (Address already in use): choose another one with --port."
+    sentence = f"Port {port} of 127.0.0.1 cannot be used (Address already in use): choose another --port or --host."
     assert err.splitlines() == [f"CommandError: {sentence}"]
 
 
