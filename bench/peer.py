@@ -90,22 +90,24 @@ def speed(
 ) -> Sample:
     """One pass of llama-bench: each prompt's length after its own warm-up, then decoding from an empty window."""
     command = peer.command(prompts, tokens, mmap)
-    process = subprocess.Popen([*prefix, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    watch = Watch(process.pid)
     sample = Sample(shown(command))
-    try:
-        out, err = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        sample.failure = f"took more than {timeout:.0f} s"
-    else:
-        if process.returncode:
-            sample.failure = f"ended with {process.returncode}: {' '.join(err.strip().splitlines()[-1:])}"
+    with subprocess.Popen([*prefix, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        watch = Watch(process.pid)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            sample.failure = f"took more than {timeout:.0f} s"
         else:
-            sample.metrics |= parse(out)
-    sample.metrics |= watch.end()
+            sample.failure = _failure(process.returncode, err)
+            sample.metrics |= {} if sample.failure else parse(out)
+        finally:  # also where the bench is interrupted
+            process.kill()
+            sample.metrics |= watch.end()
     return sample
+
+
+def _failure(code: int, words: str) -> str:
+    return f"ended with {code}: {' '.join(words.strip().splitlines()[-1:])}" if code else ""
 
 
 def parse(output: str) -> dict[str, float]:
