@@ -67,8 +67,9 @@ class Scripted:
         return self._tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def says(self, text: str, after: dict[str, str] | None = None) -> None:
-        """`text`, or where the prompt holds a key of `after` (words after a line break or tab) its value."""
-        replies = [[self.ids(part), self.ids(reply)] for part, reply in (after or {}).items()]
+        """`text`, or where the prompt holds a key of `after`, a word, its value."""
+        words = [(space + word, reply) for word, reply in (after or {}).items() for space in ("", " ")]
+        replies = [[self.ids(word), self.ids(reply)] for word, reply in words]
         new = self.script.with_suffix(".new")
         new.write_text(json.dumps({"reply": self.ids(text), "replies": replies, "log": str(self.log)}))
         new.replace(self.script)

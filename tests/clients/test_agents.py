@@ -32,7 +32,7 @@ def ask_opencode(home, url, question):
         "npm": "@ai-sdk/openai-compatible",
         "name": "S-MoE",
         "options": {"baseURL": f"{url}/v1", "apiKey": "unused"},
-        "models": {"s-moe": {"name": "S-MoE", "limit": {"context": 32768, "output": 4096}}},
+        "models": {"s-moe": {"name": "S-MoE", "limit": {"context": 200_000, "output": 4096}}},
     }
     settings = {"autoupdate": False, "share": "disabled", "provider": {"smoe": provider}}
     home.write(".config/opencode/opencode.json", json.dumps(settings))

@@ -15,7 +15,7 @@ def claude(home, url, question, *flags, **environment):
         CLAUDE_CODE_MAX_CONTEXT_TOKENS="32768",
         DISABLE_AUTOUPDATER="1",
         DISABLE_TELEMETRY="1",
-        timeout=600,
+        timeout=1200,
         **environment,
     )
     return json.loads(output)
