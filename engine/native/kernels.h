@@ -28,7 +28,7 @@ struct Matrix {
 enum class Numerics : std::uint8_t { exact, fast };
 
 // Activations prepared for a product with matrices of one storage: float rows, and for fast numerics their codes.
-// The buffers belong to the caller (Kernels::prepared_bytes tells how much a row needs; aligned to 4 bytes; 64 is best).
+// The buffers belong to the caller, aligned to 4 bytes (64 is best); Kernels::prepared_bytes tells how much a row needs.
 struct Activations {
   int tokens, cols;
   const float* x;        // [tokens][stride]

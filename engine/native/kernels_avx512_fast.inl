@@ -128,7 +128,8 @@ void four_rows(const std::uint8_t* codes, const std::uint16_t* scales, int rows,
     __m512 product[4], scale[4];
     for (int i = 0; i < 4; i++) {
       const int row = i < rows ? i : rows - 1;
-      product[i] = scaled_products<S>(codes + row * row_bytes + g * group_bytes(S), (groups - g) * group_bytes(S), x, g);
+      product[i] =
+          scaled_products<S>(codes + row * row_bytes + g * group_bytes(S), (groups - g) * group_bytes(S), x, g);
       scale[i] = load_scales(scales + std::size_t(row) * groups + g, n);
     }
     Quadruples products, factors;

@@ -227,7 +227,8 @@ void for_tiles(int begin, int end, Part part) {
 template <class Part>
 void for_row_and_token_tiles(int row0, int row1, int tokens, Part part) {
   for_tiles<token_tile>(0, tokens, [&](auto token_count, int t) {
-    for_tiles<token_count.value == 1 ? 1 : row_tile>(row0, row1, [&](auto row_count, int r) { part(row_count, r, token_count, t); });
+    constexpr int rows = token_count.value == 1 ? 1 : row_tile;
+    for_tiles<rows>(row0, row1, [&](auto row_count, int r) { part(row_count, r, token_count, t); });
   });
 }
 

@@ -78,7 +78,7 @@ Vec decode<Storage::q2>(const std::uint8_t* group, int j) {
 
 // ---- integer products ----
 
-// Plane P of 16 bytes of codes, times code_factor; q8's are centred at once (they do not fit a signed byte as they are).
+// Plane P of 16 bytes of codes, times code_factor. q8's are centred at once: as they are, they do not fit a signed byte.
 template <Storage S, int P>
 int8x16_t plane(uint8x16_t bytes) {
   if constexpr (S == Storage::q8) return vreinterpretq_s8_u8(veorq_u8(bytes, vdupq_n_u8(0x80)));
