@@ -9,7 +9,7 @@ JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 ENGINE_SOURCES := $(shell find engine/native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
 ARGS ?=
 
-.PHONY: help setup engine demo serve test test-python test-postgres test-native test-asan test-tsan lint bench clean
+.PHONY: help setup engine demo serve test test-python test-clients test-postgres test-native test-asan test-tsan lint bench clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -56,6 +56,9 @@ lint: $(VENV)/.dev  ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 test: lint test-native test-python test-postgres  ## everything
+
+test-clients: $(VENV)/.dev build/smoe-engine demo  ## real clients (Claude Code, Codex, ...), installed into .cache/clients
+	@$(BIN)/python -m pytest -m clients tests/clients
 
 test-python: $(VENV)/.dev build/smoe-engine
 	@$(BIN)/python -m pytest
