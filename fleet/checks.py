@@ -54,6 +54,8 @@ def _directory() -> Iterator[CheckMessage]:
             id="smoe.W004",
         )
     vault = settings.SMOE.vault
+    if vault is None and settings.SMOE.scout is not None:
+        yield Warning("--scout without --vault is not used.", hint="Name its vault with --vault.", id="smoe.W011")
     if vault is not None and not os.path.isfile(vault):
         yield Warning(f"--vault {vault} does not exist.", hint="Name an existing .smoe file.", id="smoe.W005")
     elif vault is not None and _shadows(vault):

@@ -7,6 +7,7 @@ and the README's table is checked against it.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -22,6 +23,23 @@ class OptionError(ValueError):
 
 def _path(text: str) -> Path:
     return Path(text).expanduser()
+
+
+def _int(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("expected a whole number") from None
+
+
+def _float(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError("expected a number")
+    return value
 
 
 def _bool(text: str) -> bool:
@@ -57,30 +75,32 @@ class Options:
     """Field `max_tokens` is the flag `--max-tokens` and the variable `SMOE_MAX_TOKENS`."""
 
     host: str = option("127.0.0.1", str, "address to listen on")
-    port: int = option(8000, int, "port to listen on", 0, 65535)
+    port: int = option(8000, _int, "port to listen on", 0, 65535)
     engine: Path = option(BASE_DIR / "build" / "smoe-engine", _path, "the engine's program")
     vault_dir: Path = option(BASE_DIR / "vault", _path, "the fleet directory")
     vault: Path | None = option(None, _path, "a vault to boot first, in the fleet directory or elsewhere")
     scout: Path | None = option(None, _path, "the scout of --vault, where it is not beside it")
     tokenizer: str = option("", str, "tokenizer for vaults that have no checkpoints/<name>/")
     model_id: str = option("s-moe", str, "a name that always means the active vault")
-    ring: int = option(0, int, "expert cache slots; 0: as many as memory allows", 0)
-    workers: int = option(4, int, "threads that read experts", 1, 64)
-    ctx: int = option(4096, int, "window in positions", 16)
-    temperature: float = option(0.6, float, "default temperature; 0 is greedy", 0, 10)
-    top_p: float = option(0.95, float, "default top_p", 0.01, 1)
-    top_k: int = option(50, int, "default top_k", 1, 1024)
-    rep_penalty: float = option(1.1, float, "default repetition penalty", 0.01, 10)
-    max_tokens: int = option(256, int, "default reply length", 1, 4096)
+    ring: int = option(0, _int, "expert cache slots; 0: as many as memory allows", 0)
+    workers: int = option(4, _int, "threads that read experts", 1, 64)
+    ctx: int = option(4096, _int, "window in positions", 16, 1 << 20)
+    temperature: float = option(0.6, _float, "default temperature; 0 is greedy", 0, 10)
+    top_p: float = option(0.95, _float, "default top_p", 0.01, 1)
+    top_k: int = option(50, _int, "default top_k", 1, 1024)
+    rep_penalty: float = option(1.1, _float, "default repetition penalty", 0.01, 10)
+    max_tokens: int = option(256, _int, "default reply length", 1, 4096)
     context_overflow: str = option(
         "slide", _one_of("slide", "error"), "past the window: slide drops the oldest positions, error refuses"
     )
-    max_queue: int = option(64, int, "requests that may wait", 1)
-    min_stay: float = option(20.0, float, "seconds on a vault before the engine switches for others, if it has work", 0)
-    max_body_mb: int = option(32, int, "largest request body, MiB", 1)
+    max_queue: int = option(64, _int, "requests that may wait", 1)
+    min_stay: float = option(
+        20.0, _float, "seconds on a vault before the engine switches for others, if it has work", 0
+    )
+    max_body_mb: int = option(32, _int, "largest request body, MiB", 1)
     allow_origin: tuple[str, ...] = option((), _list, "web origins that may call the API, comma-separated")
     allow_anyone: bool = option(False, _bool, "1: serve other machines although there is no API key")
-    log_days: int = option(90, int, "days that the request log and events are kept; 0: for ever", 0)
+    log_days: int = option(90, _int, "days that the request log and events are kept; 0: for ever", 0)
     checkpoints_dir: Path = option(BASE_DIR / "checkpoints", _path, "where <name>/ holds a vault's tokenizer")
     data_dir: Path = option(BASE_DIR / "data", _path, "database, secret key and run files")
     engine_args: tuple[str, ...] = option((), _list, "further flags for the engine, comma-separated")

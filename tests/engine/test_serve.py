@@ -198,6 +198,8 @@ def test_missing_migrations_are_one_sentence(environment, tmp_path):
     [
         (["--port", "many"], {}, "--port='many'"),
         (["--temperature", "11"], {}, "--temperature=11"),
+        (["--min-stay", "nan"], {}, "--min-stay='nan'"),
+        (["--ctx", "100000000"], {}, "from 16 to 1048576"),
         ([], {"SMOE_RING": "-1"}, "SMOE_RING=-1"),
     ],
 )
@@ -205,6 +207,18 @@ def test_a_value_that_cannot_be_used_is_one_sentence(environment, arguments, var
     code, _, err = outcome(manage(environment | variables, "serve", *arguments))
     assert (code, len(err.splitlines())) == (1, 1)
     assert named in err
+
+
+def test_a_tokenizer_of_another_model_is_said_when_it_starts(environment, tmp_path):
+    tokenizer = tmp_path / "checkpoints" / "tiny-qwen3moe" / "tokenizer.json"
+    content = json.loads(tokenizer.read_text())
+    content["added_tokens"].append({**content["added_tokens"][0], "id": 9000, "content": "<|far|>"})
+    tokenizer.chmod(0o644)
+    tokenizer.write_text(json.dumps(content))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        _, _, err = outcome(manage(environment, "serve", "--port", str(taken.getsockname()[1])))
+    assert "tiny-qwen3moe: The tokenizer has 9001 ids and the vault only 512" in err
 
 
 def test_help_names_flags_defaults_and_variables(environment):

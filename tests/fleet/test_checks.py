@@ -47,6 +47,11 @@ def test_the_named_vault(engine, fleet_dir, tmp_path, settings):
     assert ids() == {"smoe.W006"}
 
 
+def test_a_scout_without_its_vault(engine, tmp_path, settings):
+    settings.SMOE = dataclasses.replace(settings.SMOE, scout=tmp_path / "one.scout.safetensors")
+    assert ids() == {"smoe.W011"}
+
+
 def test_what_is_wrong_with_the_vaults(engine, fleet_dir):
     assert ids(databases=["default"]) == {"smoe.W007"}
     pairs.make_truncated(fleet_dir, "cut")

@@ -9,7 +9,7 @@ from typing import Any
 from daphne.management.commands.runserver import get_default_application
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError, connection
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from engine.server import ForegroundServer
@@ -20,6 +20,8 @@ from smoe_site import logs, options
 class Command(BaseCommand):
     help = "Serves the fleet: the chat console, the OpenAI and Anthropic protocols and the admin, until Ctrl-C."
 
+    requires_system_checks = []  # `handle` asks for them with the database's
+
     def add_arguments(self, parser: CommandParser) -> None:
         options.add_flags(parser.add_argument_group("server", "each also as the environment variable named behind it"))
 
@@ -27,6 +29,7 @@ class Command(BaseCommand):
         launch = settings.SMOE
         level = logging.INFO if given["verbosity"] else logging.WARNING
         logs.to_stderr(level, as_json=os.environ.get("SMOE_LOG") == "json")
+        self.check(databases=[DEFAULT_DB_ALIAS])
         _check_migrations()
         _check_keys(launch.host)
         self.welcome = _welcome(launch.host)
