@@ -20,13 +20,13 @@ $(VENV)/.runtime: pyproject.toml Makefile
 	@test -x $(BIN)/python || { echo "Making the virtual environment in $(VENV) ..."; $(PYTHON) -m venv $(VENV) || \
 	  { echo "Python's venv module is missing: install it (Debian: apt install python3-venv)."; rm -rf $(VENV); exit 1; }; }
 	@echo "Installing the server's dependencies (once, about a minute) ..."
-	@$(BIN)/python -m smoe_site.dependencies runtime | $(BIN)/pip install --disable-pip-version-check --progress-bar on -q -r /dev/stdin || \
+	@$(BIN)/python -m smoe_site.dependencies runtime | $(BIN)/pip install --disable-pip-version-check --progress-bar on -r /dev/stdin || \
 	  { echo "The package registry could not be reached, or has no fitting version: check the network and pip's settings, then run make again."; exit 1; }
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime pyproject.toml
 	@echo "Installing the tests' dependencies (once) ..."
-	@$(BIN)/python -m smoe_site.dependencies dev | $(BIN)/pip install --disable-pip-version-check -q -r /dev/stdin || \
+	@$(BIN)/python -m smoe_site.dependencies dev | $(BIN)/pip install --disable-pip-version-check --progress-bar on -r /dev/stdin || \
 	  { echo "The package registry could not be reached, or has no fitting version: check the network and pip's settings, then run make again."; exit 1; }
 	@touch $@
 
@@ -48,9 +48,7 @@ demo: $(VENV)/.runtime  ## the demo vault, where the fleet is empty
 	@$(BIN)/python manage.py make_demo_vault --if-empty
 
 serve: $(VENV)/.runtime build/smoe-engine  ## everything, then the server: make serve ARGS="--port 9000"
-	@$(BIN)/python manage.py migrate -v 0
-	@$(BIN)/python manage.py make_demo_vault --if-empty
-	@exec $(BIN)/python manage.py serve $(ARGS)
+	@exec $(BIN)/python manage.py serve --prepare $(ARGS)
 
 lint: $(VENV)/.dev  ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

