@@ -53,7 +53,7 @@ serve: $(VENV)/.runtime build/smoe-engine  ## everything, then the server: make 
 lint: $(VENV)/.dev  ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-test: lint test-native test-python test-postgres  ## everything
+test: lint test-python test-native test-postgres  ## everything
 
 test-clients: $(VENV)/.dev build/smoe-engine demo  ## real clients (Claude Code, Codex, ...), installed into .cache/clients
 	@$(BIN)/python -m pytest -m clients tests/clients
