@@ -23,6 +23,7 @@ from smoe_site import logs
 from . import errors, sse
 from .auth import AccessPolicy, Client, authorize
 from .exchange import JsonAnswer, Request, StreamAnswer, error_payload, request_id
+from .openapi.document import Description
 
 # How long a failure may still turn into a status of its own before a stream begins. A client's first event is due
 # 100 ms after its request.
@@ -40,6 +41,7 @@ class Endpoint:
     protocol: errors.Protocol | None = None
     any_method: Handler | None = None
     keyless: bool = False  # for supervisors: answered without a key
+    description: Description | None = None  # as /openapi.json tells it
 
     def protocol_of(self, path: str, headers: Mapping[str, str]) -> errors.Protocol:
         if self.protocol is not None:

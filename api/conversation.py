@@ -10,6 +10,8 @@ import json
 import re
 from typing import Any
 
+from engine.errors import InvalidRequest
+
 Message = dict[str, Any]
 
 # A first system block of some clients: its hash changes with every conversation and says nothing to a model.
@@ -29,7 +31,7 @@ def fold_system(messages: list[Message]) -> list[Message]:
     """System messages that lead become one; a later one joins the user's turn at its place, as a reminder.
 
     Most chat templates refuse a system message that is not the first, and moving it to the front would change the
-    prefix of everything that came before it.
+    prefix of everything that came before it. Raises InvalidRequest where nothing remains.
     """
     head = 0
     while head < len(messages) and messages[head]["role"] == "system":
@@ -41,6 +43,8 @@ def fold_system(messages: list[Message]) -> list[Message]:
             reminder = f"<system-reminder>\n{message['content']}\n</system-reminder>"
             message = {"role": "user", "content": reminder, "folded": True}
         _append(folded, message)
+    if not folded:
+        raise InvalidRequest("The conversation holds no text: send at least one message that is not empty.", "messages")
     for message in folded:
         message.pop("folded", None)
     return folded

@@ -10,6 +10,9 @@ from .consumers import ApiConsumer, Endpoint, Handler
 from .errors import NotFound, NotOffered
 from .exchange import JsonAnswer, Request
 from .openai import chat, completions, responses
+from .openapi import answers, requests
+from .openapi.document import Description, document
+from .openapi.requests import Schema
 
 _NOT_OFFERED_HEADS = (
     "assistants audio batches embeddings files fine_tuning images moderations realtime rerank threads uploads videos"
@@ -34,25 +37,36 @@ async def not_offered(request: Request) -> JsonAnswer:
     )
 
 
-def get(handler: Handler) -> Endpoint:
-    return Endpoint({"GET": handler})
+async def describe(request: Request) -> JsonAnswer:
+    del request
+    return JsonAnswer(document(ENDPOINTS))
 
 
-def generate(parse, protocol) -> Endpoint:
-    return Endpoint({"POST": generating.endpoint(parse, protocol)}, protocol)
+def get(handler: Handler, summary: str, answer: Schema, keyless: bool = False) -> Endpoint:
+    return Endpoint({"GET": handler}, keyless=keyless, description=Description(summary, answer))
+
+
+def generate(parse, protocol, summary: str, request: Schema, answer: Schema) -> Endpoint:
+    description = Description(summary, answer, request, streams=True)
+    return Endpoint({"POST": generating.endpoint(parse, protocol)}, protocol, description=description)
 
 
 ENDPOINTS = {
-    r"chat/completions": generate(chat.parse, "openai"),
-    r"completions": generate(completions.parse, "openai"),
-    r"responses": generate(responses.parse, "openai"),
-    r"messages": generate(messages.parse, "anthropic"),
-    r"messages/count_tokens": Endpoint({"POST": count.count_tokens}, "anthropic"),
-    r"models": get(models.list_models),
-    r"models/(?P<model>.+?)": get(models.get_model),
-    r"health": Endpoint({"GET": system.health}, keyless=True),
-    r"sysmem": get(system.sysmem),
-    r"api/hello": Endpoint({"GET": hello}, keyless=True),
+    r"chat/completions": generate(chat.parse, "openai", "OpenAI Chat Completions", requests.CHAT, answers.CHAT),
+    r"completions": generate(completions.parse, "openai", "Raw prompts", requests.COMPLETION, answers.COMPLETION),
+    r"responses": generate(responses.parse, "openai", "OpenAI Responses", requests.RESPONSE, answers.RESPONSE),
+    r"messages": generate(messages.parse, "anthropic", "Anthropic Messages", requests.MESSAGES, answers.MESSAGE),
+    r"messages/count_tokens": Endpoint(
+        {"POST": count.count_tokens},
+        "anthropic",
+        description=Description("A request's input tokens", answers.COUNT_TOKENS, requests.COUNT_TOKENS),
+    ),
+    r"models": get(models.list_models, "The fleet, the active vault first", answers.MODELS),
+    r"models/(?P<model>.+?)": get(models.get_model, "One vault", answers.MODEL),
+    r"health": get(system.health, "Whether the engine is up", answers.HEALTH, keyless=True),
+    r"sysmem": get(system.sysmem, "Memory, in bytes", answers.SYSMEM),
+    r"api/hello": get(hello, "Whether anyone is there", answers.HELLO, keyless=True),
+    r"openapi\.json": get(describe, "This description", answers.OPENAPI, keyless=True),
     NOT_OFFERED: Endpoint(any_method=not_offered),
 }
 

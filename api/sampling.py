@@ -6,24 +6,33 @@ from engine.messages import Sampling
 
 from .fields import Fields
 
+NUMBERS = {
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+    "min_p": (0, 1),
+    "presence_penalty": (-2, 2),
+    "frequency_penalty": (-2, 2),
+}
+TOP_K = (-1, 1_000_000)
+SEED = (-(2**63), 2**64 - 1)
+REPETITION_PENALTIES = ("repetition_penalty", "rep_penalty")  # the first that is there counts
+LARGEST_REPETITION_PENALTY = 10
+LARGEST_BIAS = 100
+
 
 def parse_sampling(fields: Fields) -> Sampling:
     return Sampling(
-        temperature=fields.number("temperature", 0, 2),
-        top_p=fields.number("top_p", 0, 1),
-        top_k=fields.integer("top_k", -1, 1_000_000),
-        min_p=fields.number("min_p", 0, 1),
+        **{name: fields.number(name, low, high) for name, (low, high) in NUMBERS.items()},
+        top_k=fields.integer("top_k", *TOP_K),
         repetition_penalty=_repetition_penalty(fields),
-        presence_penalty=fields.number("presence_penalty", -2, 2),
-        frequency_penalty=fields.number("frequency_penalty", -2, 2),
         seed=_seed(fields),
         logit_bias=_logit_bias(fields),
     )
 
 
 def _repetition_penalty(fields: Fields) -> float | None:
-    name = "repetition_penalty" if "repetition_penalty" in fields else "rep_penalty"
-    value = fields.number(name, 0, 10)
+    name = next((name for name in REPETITION_PENALTIES if name in fields), REPETITION_PENALTIES[0])
+    value = fields.number(name, 0, LARGEST_REPETITION_PENALTY)
     if value == 0:
         raise fields.fail(name, "must be greater than 0.")
     return value
@@ -31,7 +40,7 @@ def _repetition_penalty(fields: Fields) -> float | None:
 
 def _seed(fields: Fields) -> int | None:
     """Any 64-bit number; a negative one as its two's complement, -1 (no seed, by custom) as none."""
-    seed = fields.integer("seed", -(2**63), 2**64 - 1)
+    seed = fields.integer("seed", *SEED)
     return None if seed is None or seed == -1 else seed % 2**64
 
 
@@ -41,7 +50,7 @@ def _logit_bias(fields: Fields) -> dict[int, float]:
     for key in inner.values:
         if not key.isascii() or not key.isdigit():
             raise inner.fail(key, "is not a token id: keys of logit_bias are token ids as decimal text.")
-        bias = inner.number(key, -100, 100)
+        bias = inner.number(key, -LARGEST_BIAS, LARGEST_BIAS)
         if bias is not None:
             biases[int(key)] = float(bias)
     return biases

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.errors import InvalidRequest
+from engine.generation import MAX_STOPS
 from engine.messages import Constraint, GenerationRequest, ToolChoice
 
 from ..conversation import (
@@ -26,6 +27,8 @@ from ..seal import unseal
 
 ROLES = ("user", "assistant", "system")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
+THINKING = ("enabled", "adaptive", "disabled")
+TOOL_CHOICES = ("auto", "any", "tool", "none")
 _TEMPLATE_EFFORTS = {"xhigh": "high", "max": "high"}
 _IGNORED_BLOCKS = ("redacted_thinking", "compaction", "server_tool_use", "container_upload", "mid_conv_system")
 _CLIENT_TOOL_TYPES = (None, "custom", "function")
@@ -245,7 +248,7 @@ def _tool_choice(fields: Fields, tools: list[dict[str, Any]]) -> ToolChoice:
     if choice is None:
         return ToolChoice()
     parallel = not choice.boolean("disable_parallel_tool_use")
-    match choice.choice("type", ("auto", "any", "tool", "none"), "auto"):
+    match choice.choice("type", TOOL_CHOICES, "auto"):
         case "any":
             if not tools:
                 raise fields.fail("tool_choice", "is 'any', but the request has no tools that the client runs.")
@@ -263,7 +266,7 @@ def _tool_choice(fields: Fields, tools: list[dict[str, Any]]) -> ToolChoice:
 
 
 def _stops(fields: Fields) -> tuple[str, ...]:
-    texts = fields.strings("stop_sequences", 64)
+    texts = fields.strings("stop_sequences", MAX_STOPS)
     if any(not text for text in texts):
         raise fields.fail("stop_sequences", "holds an empty string; every one needs at least one character.")
     return texts
@@ -282,7 +285,7 @@ def _reasoning(fields: Fields, config: Fields) -> tuple[bool | None, dict[str, A
     """Off unless asked for, as the protocol has it; adaptive leaves it to the template, which is told the effort."""
     effort = config.choice("effort", EFFORTS)
     thinking = fields.object("thinking")
-    kind = None if thinking is None else thinking.choice("type", ("enabled", "adaptive", "disabled"))
+    kind = None if thinking is None else thinking.choice("type", THINKING)
     if thinking is not None:
         thinking.integer("budget_tokens", 0)
     if kind in (None, "disabled"):

@@ -32,7 +32,6 @@ from ..sse import Frame
 from . import common, parts
 from .messages import parse_messages
 
-MAX_CHOICES = 16
 MAX_TOP_LOGPROBS = 20
 DONE = Frame("[DONE]")
 
@@ -89,7 +88,7 @@ def parse(fields: Fields, request: Request) -> ChatCall:
         reasoning = thinking
     options = fields.object("stream_options") or Fields({}, "stream_options")
     messages = parse_messages(fields)
-    choices = fields.integer("n", 1, MAX_CHOICES, 1)
+    choices = fields.integer("n", 1, common.MAX_CHOICES, 1)
     generation = GenerationRequest(
         model=fields.string("model"),
         messages=messages,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from engine.generation import MAX_STOPS
 from engine.messages import Finished, GenerationRequest, TokenLogprob, Usage
 
 from ..fields import Fields
 
-MAX_STOPS = 16
+MAX_CHOICES = 16
 FINISH_REASONS = {
     "stop": "stop",
     "stop_sequence": "stop",

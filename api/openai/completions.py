@@ -18,7 +18,6 @@ from ..sse import Frame
 from . import common, parts
 
 MAX_PROMPTS = 64
-MAX_CHOICES = 16
 MAX_LOGPROBS = 20
 DONE = Frame("[DONE]")
 
@@ -80,7 +79,7 @@ def parse(fields: Fields, request: Request) -> CompletionCall:
     if fields.raw("suffix"):
         raise fields.fail("suffix", "is not supported: the models of this server only continue a prompt.")
     prompts = _prompts(fields)
-    count = fields.integer("n", 1, MAX_CHOICES, 1)
+    count = fields.integer("n", 1, common.MAX_CHOICES, 1)
     if fields.integer("best_of", 1, default=count) != count:
         raise fields.fail("best_of", "is not supported beyond n.")
     wanted = fields.integer("logprobs", 0, MAX_LOGPROBS)

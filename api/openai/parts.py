@@ -10,8 +10,10 @@ from ..conversation import function_tool
 from ..fields import Fields, required
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+FORMATS = ("text", "json_object", "json_schema", "regex", "grammar", "lark")
+TOOL_CHOICES = ("auto", "none", "required")
 _TEMPLATE_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}
-_RESERVED_TEMPLATE_NAMES = {
+RESERVED_TEMPLATE_NAMES = {
     "add_generation_prompt",
     "chat_template",
     "continue_final_message",
@@ -40,7 +42,7 @@ def parse_tool_choice(fields: Fields, tools: list[dict[str, Any]]) -> ToolChoice
     parallel = fields.boolean("parallel_tool_calls", True)
     value = fields.raw("tool_choice", "auto")
     if isinstance(value, str):
-        mode = fields.choice("tool_choice", ("auto", "none", "required"))
+        mode = fields.choice("tool_choice", TOOL_CHOICES)
         if mode == "required" and not tools:
             raise fields.fail("tool_choice", "is 'required', but the request has no function tools.")
         return ToolChoice(mode or "auto", parallel=parallel)
@@ -57,7 +59,7 @@ def parse_format(fields: Fields | None) -> Constraint | None:
     """response_format's or text.format's object: its schema nested in `json_schema`, or flat."""
     if fields is None:
         return None
-    kind = fields.choice("type", ("text", "json_object", "json_schema", "regex", "grammar", "lark"), "text")
+    kind = fields.choice("type", FORMATS, "text")
     if kind == "json_object":
         return Constraint("json_object")
     if kind == "json_schema":
@@ -84,6 +86,6 @@ def parse_effort(effort: str | None) -> tuple[bool | None, dict[str, Any]]:
 def parse_template_kwargs(fields: Fields) -> dict[str, Any]:
     given = fields.mapping("chat_template_kwargs")
     for name in given:
-        if name in _RESERVED_TEMPLATE_NAMES:
+        if name in RESERVED_TEMPLATE_NAMES:
             raise fields.fail("chat_template_kwargs", f"may not set {name!r}: the server sets it.")
     return dict(given)

@@ -1,5 +1,6 @@
 """The same conversation in the forms in which clients send it again gives the same messages."""
 
+import pytest
 from api.anthropic.parsing import parse_request
 from api.conversation import arguments_object, fold_system, merge_turns
 from api.fields import Fields
@@ -66,3 +67,18 @@ def test_leading_system_messages_become_one_and_later_ones_stay_in_place():
 def test_user_turns_in_a_row_are_one():
     turns = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}]
     assert merge_turns(turns) == [{"role": "user", "content": "a\nb"}, {"role": "assistant", "content": "c"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "system", "content": ""}]}),
+        ("/v1/messages", {"messages": [{"role": "system", "content": ""}]}),
+        ("/v1/messages/count_tokens", {"system": "", "messages": [{"role": "system", "content": []}]}),
+        ("/v1/responses", {"input": [{"role": "developer", "content": ""}]}),
+    ],
+)
+def test_a_conversation_of_nothing_is_refused(http, path, body):
+    answer = http.post(path, json=body)
+    assert answer.status_code == 400
+    assert "holds no text" in answer.json()["error"]["message"]
