@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.contrib.auth import get_user_model
 from django.http import HttpRequest, JsonResponse
 from django.urls import path
 
@@ -27,6 +28,11 @@ class FleetAdminSite(admin.AdminSite):
             path("welcome/<str:token>/", signin.welcome, name="welcome"),
             *super().get_urls(),
         ]
+
+    def login(self, request, extra_context=None):
+        """While there is no user, it says where the first one's link is."""
+        newcomer = not get_user_model().objects.exists()
+        return super().login(request, {"newcomer": newcomer, **(extra_context or {})})
 
     def get_app_list(self, request, app_label=None):
         """The fleet comes first, in the order in which an operator needs its lists."""

@@ -32,7 +32,7 @@ def test_the_link_makes_the_operator_once(client, worker, fleet_dir):
     link = signin.offer()
     page = client.get(link)
     assert page.status_code == 200
-    assert page["Referrer-Policy"] == "no-referrer"
+    assert page["Referrer-Policy"] == "same-origin"
     assert client.post(link, {**NEWCOMER, "password2": "other"}).status_code == 200
     assert client.post(link, NEWCOMER).url == "/admin/"
     assert client.get("/admin/").status_code == 200

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from playwright.sync_api import expect, sync_playwright
 
 from engine.protocol import Heat
-from fleet import catalog, keys
+from fleet import catalog, keys, signin
 from fleet.models import ApiKey, Vault
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser]
@@ -51,6 +51,24 @@ def page(request, chromium, live_server, fleet_dir, worker):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     context.close()
     assert problems == []
+
+
+def test_a_newcomer_gets_in_by_the_printed_link(chromium, live_server, worker):
+    """In a browser: what a browser sends as Origin depends on the page's Referrer-Policy."""
+    context = chromium.new_context(base_url=live_server.url)
+    page = context.new_page()
+    page.goto("/admin/")
+    expect(page.locator(".smoe-newcomer")).to_contain_text("The server printed a link")
+    link = signin.offer()
+    page.goto(link)
+    page.fill("#id_username", "op")
+    page.fill("#id_password1", "correct horse battery")
+    page.fill("#id_password2", "correct horse battery")
+    page.get_by_role("button", name="Begin").click()
+    expect(page.locator("#user-tools")).to_contain_text("op")
+    page.goto(link)
+    expect(page.locator("#content-main")).to_contain_text("This link has been used")
+    context.close()
 
 
 def test_the_first_page_is_live(page, worker):
