@@ -1,6 +1,7 @@
 """The same conversation in the forms in which clients send it again gives the same messages."""
 
 import pytest
+
 from api.anthropic.parsing import parse_request
 from api.conversation import arguments_object, fold_system, merge_turns
 from api.fields import Fields
