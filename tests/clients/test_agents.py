@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import SECRET
+from world import SECRET
 
 ANSWER = f"The word is {SECRET}."
 QUESTION = "Which word is in secret.txt?"

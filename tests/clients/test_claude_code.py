@@ -2,7 +2,7 @@
 
 import json
 
-from conftest import SECRET
+from world import SECRET
 
 
 def claude(home, url, question, *flags, **environment):

@@ -1,6 +1,6 @@
 """Codex CLI: over the Responses protocol, with a provider of its own in its configuration."""
 
-from conftest import SECRET
+from world import SECRET
 
 CONFIG = """
 model = "s-moe"

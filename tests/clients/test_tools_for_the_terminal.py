@@ -2,7 +2,7 @@
 
 import json
 
-from conftest import SECRET
+from world import SECRET
 
 LLM_MODEL = """
 - model_id: smoe
