@@ -178,7 +178,7 @@ class Parser {
   }
 
   bool unicode_escape(std::string* out) {
-    std::uint32_t code, low;
+    std::uint32_t code = 0, low = 0;
     if (!hex4(&code)) return false;
     if (code >= 0xDC00 && code <= 0xDFFF) return fail("half a surrogate pair in a string");
     if (code >= 0xD800 && code <= 0xDBFF) {
