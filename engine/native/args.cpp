@@ -1,7 +1,10 @@
 #include "args.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
 #include <cstdio>
+#include <string_view>
 #include <variant>
 
 #include "numbers.h"
@@ -31,11 +34,14 @@ const Flag kFlags[] = {
     {"--tokens-in", "CSV", &Args::tokens_in, "run once on these ids and print the ids that follow"},
     {"--tokens", "N", &Args::tokens, "ids to generate with --tokens-in", {0, 8192}},
     {"--logits", "FILE", &Args::logits, "with --tokens-in: float32 logits after every id, [ids][vocabulary]"},
-    {"--ctx", "N", &Args::ctx, "window: positions that attention sees", {1, 1 << 20}},
+    {"--ctx", "N", &Args::ctx,
+     "window: positions that attention sees; 0: the longest up to the trained length that --kv-cache-mb holds, 4096 at least",
+     {0, 1 << 20}},
     {"--chunk", "N", &Args::chunk, "most ids that prefill computes at once", {1, 1 << 16}},
     {"--conversations", "N", &Args::conversations, "most conversations kept, within --kv-cache-mb", {1, 1024}},
-    {"--kv-cache-mb", "N", &Args::kv_cache_mb, "memory for conversations; 0: one, and more within 1/8 of what is free",
+    {"--kv-cache-mb", "N", &Args::kv_cache_mb, "memory for conversations, one of full length at least; 0: 1/8 of all",
      {0, kMany}},
+    {"--memory", "SIZE", &Args::memory, "for everything together, such as 6G or 800M (default: what is available)"},
     {"--kv", "TYPE", &Args::kv, "keys and values as f32 or f16"},
     {"--ring", "N", &Args::ring, "slots of the expert cache; 0: what memory allows", {0, kMany}},
     {"--slot-mb", "N", &Args::slot_mb, "accepted and unused: a slot is as large as the largest expert", {0, kMany}},
@@ -112,6 +118,9 @@ Error check(const Args& args) {
   if (args.help || args.version) return {};
   if (args.vault.empty()) return {"--vault: name the .smoe file to run"};
   if (args.kv != "f32" && args.kv != "f16") return {"--kv: f32 or f16, not " + args.kv};
+  std::uint64_t bytes;
+  if (!args.memory.empty() && !parse_bytes(args.memory, &bytes))
+    return {"--memory: wants an amount such as 6G or 800M, not '" + args.memory + "'"};
   if (args.exact && args.fast) return {"--exact and --fast exclude each other"};
   if (args.serve == !args.tokens_in.empty()) return {"--serve or --tokens-in: exactly one of them"};
   if (!args.logits.empty() && args.serve) return {"--logits: goes with --tokens-in"};
@@ -119,6 +128,21 @@ Error check(const Args& args) {
 }
 
 }  // namespace
+
+bool parse_bytes(const std::string& text, std::uint64_t* out) {
+  constexpr std::string_view kUnits = "KMGT";
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  std::string unit = text.substr(digits);
+  if (unit.ends_with("iB")) unit.resize(unit.size() - 2);
+  double number = 0;
+  if (!parse_real(text.substr(0, digits), &number) || unit.size() > 1) return false;
+  const std::size_t power = unit.empty() ? 0 : kUnits.find(static_cast<char>(std::toupper(unit[0])));
+  if (power == std::string_view::npos) return false;
+  const double bytes = std::ldexp(number, 10 * static_cast<int>(unit.empty() ? 0 : power + 1));
+  if (bytes < 1 || bytes > 9e18) return false;
+  *out = static_cast<std::uint64_t>(bytes);
+  return true;
+}
 
 Error parse_args(const std::vector<std::string>& words, Args* out) {
   for (std::size_t i = 0; i < words.size(); ++i) {

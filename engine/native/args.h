@@ -16,9 +16,10 @@ struct Args {
   std::string tokens_in, logits;
   int tokens = 128;
 
-  int ctx = 4096, chunk = 512, conversations = 4;
+  int ctx = 0, chunk = 512, conversations = 4;
   std::string kv = "f32";
   int kv_cache_mb = 0;
+  std::string memory;
   int ring = 0, workers = 4, slot_mb = 0, threads = 0;
   std::string kernels;
   bool exact = false, fast = false;
@@ -30,6 +31,9 @@ struct Args {
 
   bool raw_ids = false, instrument = false, debug = false, version = false, help = false;
 };
+
+// "6G", "1.5GiB", "800M": bytes, in powers of 1024. False where it is no amount.
+bool parse_bytes(const std::string& text, std::uint64_t* out);
 
 // The message names the flag.
 Error parse_args(const std::vector<std::string>& words, Args* out);

@@ -163,6 +163,13 @@ class GqaFactory : public AttentionFactory {
 
 }  // namespace
 
+std::uint64_t attention_buffer_bytes(const Architecture& a, const Runtime& runtime) {
+  const auto d = static_cast<std::uint64_t>(a.d_model), dim = static_cast<std::uint64_t>(a.head_dim);
+  const std::uint64_t q = static_cast<std::uint64_t>(a.heads) * dim, kv = static_cast<std::uint64_t>(a.kv_heads) * dim;
+  const int widest = static_cast<int>(std::max(d, q));
+  return (2 * q + 2 * kv + d + dim) * sizeof(float) + Input::most_bytes(runtime, widest);  // dim: of the turns (rope)
+}
+
 std::unique_ptr<AttentionFactory> make_attention_factory(Weights& weights, Runtime& runtime, int chunk) {
   return std::make_unique<GqaFactory>(weights, runtime, chunk);
 }

@@ -32,6 +32,9 @@ class AttentionFactory {
   virtual void begin(const Batch& batch) = 0;
 };
 
+// Bytes of buffers that each token of a chunk takes.
+std::uint64_t attention_buffer_bytes(const Architecture& architecture, const Runtime& runtime);
+
 // `chunk`: the most tokens of a batch.
 std::unique_ptr<AttentionFactory> make_attention_factory(Weights& weights, Runtime& runtime, int chunk);
 

@@ -6,6 +6,7 @@
 #include "json.h"
 #include "memory.h"
 #include "protocol.h"
+#include "resident.h"
 
 namespace smoe {
 namespace {
@@ -40,6 +41,7 @@ std::string megabytes(std::uint64_t bytes) { return std::to_string((bytes + kMiB
 
 Error Engine::boot(const Args& args, const Log& log, std::unique_ptr<Engine>* out) {
   std::unique_ptr<Engine> engine(new Engine());
+  engine->reserve_ = system_reserve(available_memory());
   if (Error error = engine->choose_kernels(args)) return error;
   if (Error error = engine->open(args, log)) return error;
   if (Error error = engine->read_end_ids(args)) return error;
@@ -70,6 +72,7 @@ Error Engine::open(const Args& args, const Log& log) {
     if (Error error = read_text(args.config, kLargestConfig, &config)) return error;
     if (Error error = refuse_unknown_features(config, args.config)) return error;
   }
+  if (Error error = plan(args, log)) return error;
   return Safetensors::load(scout_path_, &scout_, tenths(log));
 }
 
@@ -89,33 +92,66 @@ Error Engine::read_end_ids(const Args& args) {
   return {};
 }
 
-Error Engine::allocate(const Args& args, const Log& log) {
+// What the heap, the stacks and the kernel's tables grow by after this.
+constexpr std::uint64_t kProgramGrowth = 16 * kMiB;
+
+Error Engine::plan(const Args& args, const Log& log) {
   const Architecture& a = vault_->architecture();
-  shape_ = {a.layers, a.kv_heads * a.head_dim, args.ctx, std::min(args.chunk, args.ctx), args.kv == "f16"};
-  if (Error error = Conversations::create(shape_, conversation_count(args), &conversations_)) return error;
-  if (Error error = ExpertRing::create(*vault_, {slot_count(args), args.workers}, &ring_)) return error;
-  if (Error error = Model::create(*vault_, *scout_, scout_path_, *ring_, *runtime_, shape_.chunk, &model_)) return error;
-  log("ready: " + std::string(runtime_->kernels.name) + ", " + std::to_string(pool_->size()) + " threads, trunk " +
-      megabytes(scout_->bytes()) + ", ring " + std::to_string(ring_->slots()) + " slots " +
-      megabytes(static_cast<std::uint64_t>(ring_->slots()) * ring_->slot_bytes()) + ", kv " +
-      std::to_string(conversations_.count()) + " x " + std::to_string(shape_.window) + " positions " +
-      megabytes(conversations_.bytes()));
+  std::unique_ptr<File> scout;
+  if (Error error = File::open(scout_path_, &scout)) return error;
+  shape_ = {a.layers, a.kv_heads * a.head_dim, 1, 0, args.kv == "f16"};
+  const std::uint64_t program = resident_memory();
+  const MemoryFacts facts = {.total = memory_for_all(args, log),
+                             .trunk = scout->size(),
+                             .program = program + kProgramGrowth,
+                             .slot = vault_->largest_record(),
+                             .experts = vault_->total_experts(),
+                             .top_k = a.top_k,
+                             .trained_context = a.trained_context,
+                             .position = shape_.bytes(),
+                             .buffers = Model::buffer_bytes(a),
+                             .buffers_token = Model::buffer_bytes_token(a, *runtime_)};
+  const MemoryWishes wishes = {args.ring, args.ctx, args.chunk, args.conversations,
+                               static_cast<std::uint64_t>(args.kv_cache_mb) * kMiB};
+  if (Error error = plan_memory(facts, wishes, &plan_)) return error;
+  shape_.window = plan_.context;
+  shape_.chunk = plan_.chunk;
+  buffer_bytes_ = plan_.buffers - kProgramGrowth;
+  if (args.ring > plan_.slots && plan_.slots < vault_->total_experts())
+    log("--ring: " + std::to_string(plan_.slots) + " slots fit into memory, not " + std::to_string(args.ring));
   return {};
 }
 
-int Engine::conversation_count(const Args& args) const {
-  const std::uint64_t budget =
-      args.kv_cache_mb > 0 ? static_cast<std::uint64_t>(args.kv_cache_mb) * kMiB : available_memory() / 8;
-  const std::uint64_t fit = budget / shape_.bytes();
-  return static_cast<int>(std::clamp<std::uint64_t>(fit, 1, static_cast<std::uint64_t>(args.conversations)));
+std::uint64_t Engine::memory_for_all(const Args& args, const Log& log) const {
+  const std::uint64_t available = available_memory();
+  const std::uint64_t most = available - reserve_ + resident_memory();
+  std::uint64_t asked = most;
+  if (!args.memory.empty()) parse_bytes(args.memory, &asked);
+  if (asked > most) log("--memory: no more than " + megabytes(most) + " can be had now");
+  return std::min(asked, most);
 }
 
-// The conversations' pages are not touched yet, and the system wants some room.
-int Engine::slot_count(const Args& args) const {
-  if (args.ring > 0) return args.ring;
-  const std::uint64_t available = available_memory();
-  const std::uint64_t reserve = conversations_.bytes() + std::max(256 * kMiB, available / 16);
-  return ring_slots(available, reserve, vault_->largest_record(), vault_->total_experts());
+Error Engine::allocate(const Args& args, const Log& log) {
+  if (Error error = Conversations::create(shape_, args.conversations, plan_.conversations, &conversations_)) return error;
+  if (Error error = ExpertRing::create(*vault_, {plan_.slots, args.workers}, &ring_)) return error;
+  if (Error error = Model::create(*vault_, *scout_, scout_path_, *ring_, *runtime_, shape_.chunk, &model_)) return error;
+  log("ready: " + std::string(runtime_->kernels.name) + ", " + std::to_string(pool_->size()) + " threads, trunk " +
+      megabytes(scout_->bytes()) + ", ring " + std::to_string(ring_->slots()) + " slots " +
+      megabytes(static_cast<std::uint64_t>(ring_->slots()) * ring_->slot_bytes()) + ", window " +
+      std::to_string(shape_.window) + " positions, conversations within " + megabytes(plan_.conversations) +
+      ", chunks of " + std::to_string(shape_.chunk) + ", program and buffers " + megabytes(buffer_bytes_));
+  return {};
+}
+
+void Engine::adapt() {
+  constexpr double kInterval = 500;  // milliseconds
+  if (since_adapted_.milliseconds() < kInterval) return;
+  since_adapted_ = {};
+  const std::int64_t excess = ring_excess(available_memory(), reserve_, memory_pressed());
+  const auto slot = static_cast<std::int64_t>(ring_->slot_bytes());
+  const std::int64_t slots = ring_->slots() - (excess > 0 ? (excess + slot - 1) / slot : excess / slot);
+  const int least = std::min(plan_.slots, vault_->architecture().top_k);
+  ring_->resize(static_cast<int>(std::clamp<std::int64_t>(slots, least, plan_.slots)));
 }
 
 }  // namespace smoe

@@ -8,6 +8,7 @@
 
 #include "args.h"
 #include "kv_cache.h"
+#include "memory_plan.h"
 #include "model.h"
 
 namespace smoe {
@@ -25,6 +26,9 @@ class Engine {
   const std::set<int>& end_ids() const { return end_ids_; }
   const PhaseTimes& times() const { return runtime_->times; }
   std::uint64_t trunk_bytes() const { return scout_->bytes(); }
+  std::uint64_t buffer_bytes() const { return buffer_bytes_; }  // with the program
+  // Fits the ring to the memory that is available now; looks at most twice a second. Between batches only.
+  void adapt();
   int context() const { return shape_.window; }
   int chunk() const { return shape_.chunk; }
   const std::string& name() const { return name_; }  // the vault's stem
@@ -35,14 +39,17 @@ class Engine {
   Error choose_kernels(const Args& args);
   Error read_end_ids(const Args& args);
   Error allocate(const Args& args, const Log& log);
-  int conversation_count(const Args& args) const;
-  int slot_count(const Args& args) const;
+  Error plan(const Args& args, const Log& log);
+  std::uint64_t memory_for_all(const Args& args, const Log& log) const;
 
   std::string name_, scout_path_;
   std::unique_ptr<Vault> vault_;
   std::unique_ptr<Safetensors> scout_;
   std::set<int> end_ids_;
   KvShape shape_{};
+  MemoryPlan plan_;
+  std::uint64_t reserve_ = 0, buffer_bytes_ = 0;
+  Stopwatch since_adapted_;
   Conversations conversations_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Runtime> runtime_;

@@ -3,6 +3,7 @@
 // to the compute thread: everything before the store of `whole` or `failed` is seen after its load.
 #include "expert_ring.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -40,8 +41,8 @@ void relax() {
 class Ring : public ExpertRing {
  public:
   explicit Ring(const Vault& vault, int slots)
-      : vault_(vault), slots_(static_cast<std::size_t>(slots)), free_(slots), cold_(slots), demands_(slots),
-        hints_(slots) {
+      : vault_(vault), slots_(static_cast<std::size_t>(slots)), free_(slots), cold_(slots), away_(slots),
+        usable_(slots), demands_(slots), hints_(slots) {
     for (int i = 0; i < vault.architecture().moe_layers; ++i) {
       first_.push_back(static_cast<int>(records_.size()));
       for (int e = 0; e < vault.experts(i); ++e) records_.push_back(&vault.expert(i, e));
@@ -125,7 +126,20 @@ class Ring : public ExpertRing {
     read_later(s, hints_);
   }
 
-  int slots() const override { return static_cast<int>(slots_.size()); }
+  void resize(int slots) override {
+    const int wanted = std::clamp(slots, 1, static_cast<int>(slots_.size()));
+    while (usable_ > wanted) {
+      const int s = slot_for_hint();
+      if (s == kNone) return;
+      pool_.discard(at(s) * slot_bytes(), slot_bytes());
+      away_.push_back(s);
+      --usable_;
+    }
+    for (; usable_ < wanted; ++usable_) free_.push_back(away_.pop_front());
+  }
+
+  int slots() const override { return usable_.load(std::memory_order_relaxed); }
+  std::uint64_t resident() const override { return pool_.resident(); }
   std::uint64_t slot_bytes() const override { return vault_.largest_record(); }
   int used() const override { return used_.load(std::memory_order_relaxed); }
 
@@ -267,6 +281,8 @@ class Ring : public ExpertRing {
   std::vector<int> slot_of_;  // by flat number; kNone: not in the ring
   IndexList free_;
   IndexList cold_;            // bound and unpinned, least recently used first
+  IndexList away_;            // given back to the system
+  std::atomic<int> usable_;   // all but those
   Error error_;
 
   std::mutex mutex_;  // guards demands_, hints_, stopping_

@@ -38,9 +38,14 @@ class ExpertRing {
   // A hint: read this if a slot is free or cold, without pinning it. Later requests overtake it.
   virtual void prefetch(int moe_index, int expert) = 0;
 
-  virtual int slots() const = 0;
+  // So many slots may be used from now on, of those it was made with: the coldest go and their memory with them,
+  // or they come back. Slots in use stay, so that more may be left than asked for.
+  virtual void resize(int slots) = 0;
+
   virtual std::uint64_t slot_bytes() const = 0;
   // These may be called from any thread.
+  virtual int slots() const = 0;
+  virtual std::uint64_t resident() const = 0;  // bytes of the slots that are in memory
   virtual int used() const = 0;
   virtual RingCounters counters() const = 0;
   virtual std::uint32_t uses(int moe_index, int expert) const = 0;  // requests since the boot

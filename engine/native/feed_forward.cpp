@@ -86,6 +86,11 @@ class Factory : public FeedForwardFactory {
 
 }  // namespace
 
+std::uint64_t feed_forward_buffer_bytes(const Architecture& a, const Runtime& runtime) {
+  return MlpWorkspace::token_bytes(runtime, a.d_model, std::max(a.dense_ffn, a.shared_ffn)) +
+         MoeWorkspace::token_bytes(runtime, a);
+}
+
 std::unique_ptr<FeedForwardFactory> make_feed_forward_factory(Weights& weights, Runtime& runtime, const Vault& vault,
                                                               ExpertRing& ring, int chunk) {
   return std::make_unique<Factory>(weights, runtime, vault, ring, chunk);

@@ -22,6 +22,9 @@ class FeedForwardFactory {
   virtual Error make(int layer, std::unique_ptr<FeedForward>* out) = 0;
 };
 
+// Bytes of buffers that each token of a chunk takes.
+std::uint64_t feed_forward_buffer_bytes(const Architecture& architecture, const Runtime& runtime);
+
 // `chunk`: the most tokens of a batch.
 std::unique_ptr<FeedForwardFactory> make_feed_forward_factory(Weights& weights, Runtime& runtime, const Vault& vault,
                                                               ExpertRing& ring, int chunk);

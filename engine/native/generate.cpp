@@ -76,6 +76,8 @@ Generator::Step Generator::decode(const GenerateRequest& request, Listener& list
 }
 
 Generator::Step Generator::forward(std::span<const int> ids, Listener& listener, Conversation& conversation) {
+  engine_.adapt();
+  engine_.conversations().make_room(conversation, conversation.length() + static_cast<int>(ids.size()));
   bool interrupted = false;
   const Error error =
       engine_.model().forward(conversation, ids, [&] { return listener.interrupted(); }, &interrupted);

@@ -4,6 +4,14 @@
 #include <cstring>
 
 namespace smoe {
+namespace {
+
+// An empty one first: it costs nobody anything.
+std::uint64_t rank(const Conversation& conversation) {
+  return conversation.length() == 0 ? 0 : conversation.last_used;
+}
+
+}  // namespace
 
 Error Conversation::create(const KvShape& shape, std::unique_ptr<Conversation>* out) {
   std::unique_ptr<Conversation> made(new Conversation(shape));
@@ -24,16 +32,34 @@ void Conversation::truncate(int length) {
   if (length == 0) written_ = 0;
 }
 
+void Conversation::drop() {
+  truncate(0);
+  pages_.discard(0, pages_.bytes());
+  touched_ = 0;
+}
+
+std::uint64_t Conversation::held_with(int positions) const {
+  constexpr std::uint64_t kHugePage = 2 << 20;
+  const auto slots = static_cast<std::uint64_t>(std::max(touched_, std::min(positions, shape_.capacity())));
+  if (slots == 0) return 0;
+  const std::uint64_t part = slots * static_cast<std::uint64_t>(shape_.width) * shape_.element_bytes() + kHugePage;
+  return std::min<std::uint64_t>(shape_.bytes(), 2 * static_cast<std::uint64_t>(shape_.layers) * part);
+}
+
 void Conversation::copy_prefix(const Conversation& from, int length) {
   ids_.assign(from.ids_.begin(), from.ids_.begin() + length);
   written_ = std::max(length, from.written_ > shape_.capacity() ? from.written_ : 0);
+  touched_ = std::max(touched_, std::min(written_, shape_.capacity()));
   const auto slots = static_cast<std::size_t>(std::min(written_, shape_.capacity()));
   const std::size_t bytes = slots * static_cast<std::size_t>(shape_.width) * shape_.element_bytes();
   for (int layer = 0; layer < shape_.layers; ++layer)
     for (int half = 0; half < 2; ++half) std::memcpy(data(layer, half), from.data(layer, half), bytes);
 }
 
-void Conversation::begin(int tokens) { written_ = std::max(written_, length() + tokens); }
+void Conversation::begin(int tokens) {
+  written_ = std::max(written_, length() + tokens);
+  touched_ = std::max(touched_, std::min(written_, shape_.capacity()));
+}
 
 void Conversation::store(const Kernels& kernels, int layer, int position, const float* key, const float* value) {
   const auto width = static_cast<std::size_t>(shape_.width);
@@ -48,7 +74,8 @@ void Conversation::store(const Kernels& kernels, int layer, int position, const 
 
 void Conversation::commit(std::span<const int> ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }
 
-Error Conversations::create(const KvShape& shape, int count, Conversations* out) {
+Error Conversations::create(const KvShape& shape, int count, std::uint64_t budget, Conversations* out) {
+  out->budget_ = budget;
   out->slots_.resize(static_cast<std::size_t>(count));
   for (auto& slot : out->slots_)
     if (Error error = Conversation::create(shape, &slot)) return error;
@@ -68,7 +95,7 @@ Conversation& Conversations::open(const Match& match) {
   Conversation* chosen = slots_[static_cast<std::size_t>(match.slot)].get();
   const int lost = chosen->length() - match.cached;
   Conversation* spare = slots_[static_cast<std::size_t>(oldest())].get();
-  if (match.cached > 0 && lost > match.cached && spare != chosen) {
+  if (match.cached > 0 && lost > match.cached && spare != chosen && make_room(*spare, match.cached, *chosen)) {
     spare->copy_prefix(*chosen, match.cached);
     chosen = spare;
   }
@@ -78,13 +105,34 @@ Conversation& Conversations::open(const Match& match) {
 }
 
 void Conversations::reset() {
-  for (auto& slot : slots_) slot->truncate(0);
+  for (auto& slot : slots_) slot->drop();
 }
 
-// An empty one first: it costs nobody anything.
+// Drops the least recently used of the others, but not `kept`, until it fits; false where it cannot.
+bool Conversations::make_room(Conversation& growing, int positions, const Conversation& kept) {
+  for (;;) {
+    std::uint64_t held = growing.held_with(positions);
+    Conversation* victim = nullptr;
+    for (auto& slot : slots_) {
+      if (slot.get() == &growing || slot->held_with(0) == 0) continue;
+      held += slot->held_with(0);
+      if (slot.get() != &kept && (victim == nullptr || rank(*slot) < rank(*victim))) victim = slot.get();
+    }
+    if (held <= budget_) return true;
+    if (victim == nullptr) return false;
+    victim->drop();
+  }
+}
+
+std::uint64_t Conversations::resident() const {
+  std::uint64_t sum = 0;
+  for (const auto& slot : slots_) sum += slot->resident();
+  return sum;
+}
+
 int Conversations::oldest() const {
-  const auto rank = [](const auto& slot) { return slot->length() == 0 ? 0 : slot->last_used; };
-  const auto found = std::min_element(slots_.begin(), slots_.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  const auto found = std::min_element(slots_.begin(), slots_.end(),
+                                      [](const auto& a, const auto& b) { return rank(*a) < rank(*b); });
   return static_cast<int>(found - slots_.begin());
 }
 

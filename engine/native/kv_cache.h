@@ -40,6 +40,7 @@ class Conversation {
   // (its last id is evaluated again), or 0 when the ring has overwritten what the next query would have to see.
   int reusable(std::span<const int> ids) const;
   void truncate(int length);
+  void drop();  // everything, and the memory with it
   void copy_prefix(const Conversation& from, int length);  // of the same shape; from.reusable(...) told the length
 
   // Positions length() .. length() + tokens - 1 are going to be stored, at most a chunk. Until commit() they do not
@@ -50,6 +51,10 @@ class Conversation {
 
   const void* keys(int layer) const { return data(layer, 0); }  // [capacity][width]
   const void* values(int layer) const { return data(layer, 1); }
+
+  // The most memory that it takes with so many positions: more than their bytes, for huge pages round up.
+  std::uint64_t held_with(int positions) const;
+  std::uint64_t resident() const { return pages_.resident(); }
 
   std::uint64_t last_used = 0;
 
@@ -63,34 +68,41 @@ class Conversation {
   Pages pages_;
   std::vector<int> ids_;  // of the positions that are whole in every layer
   int written_ = 0;       // one past the highest position ever stored: what is below written_ - capacity is gone
+  int touched_ = 0;       // slots of the ring whose memory has been written since drop()
 };
 
-// Several conversations, so that a client's side request does not cost another one its prefix.
+// Several conversations, so that a client's side request does not cost another one its prefix. Each may grow to its
+// full length, but all together hold no more than a budget: the least recently used ones make room.
 class Conversations {
  public:
   struct Match {
     int slot, cached;
   };
 
-  static Error create(const KvShape& shape, int count, Conversations* out);
+  // budget: bytes, at least shape.bytes(). Memory is taken as conversations grow.
+  static Error create(const KvShape& shape, int count, std::uint64_t budget, Conversations* out);
 
   // What open() would find; changes nothing.
   Match match(std::span<const int> ids) const;
   // The conversation that holds exactly the first `cached` ids: the matching one cut down, or, where the cut would
   // cost it more than it keeps, a copy of the prefix in the least recently used slot.
   Conversation& open(const Match& match);
+  // Before this one, that open() gave, grows to so many positions.
+  void make_room(Conversation& growing, int positions) { make_room(growing, positions, growing); }
   void reset();
 
   int count() const { return static_cast<int>(slots_.size()); }
-  std::size_t bytes() const { return slots_.size() * slots_.front()->shape().bytes(); }
+  std::uint64_t budget() const { return budget_; }
+  std::uint64_t resident() const;  // bytes held now; any thread may ask
   int positions() const;  // held in all of them
   int used() const;       // conversations that hold any
 
  private:
   int oldest() const;
+  bool make_room(Conversation& growing, int positions, const Conversation& kept);
 
   std::vector<std::unique_ptr<Conversation>> slots_;
-  std::uint64_t clock_ = 0;
+  std::uint64_t budget_ = 0, clock_ = 0;
 };
 
 }  // namespace smoe

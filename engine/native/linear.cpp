@@ -29,6 +29,14 @@ void Input::reserve(Storage storage, int tokens, int cols) {
   if (bytes != 0) prepared.memory.resize(std::max(prepared.memory.size(), bytes + kAlignment));
 }
 
+std::uint64_t Input::most_bytes(const Runtime& runtime, int cols) {
+  if (runtime.numerics == Numerics::exact) return 0;
+  std::size_t most = 0;
+  for (const Storage storage : {Storage::f32, Storage::f16, Storage::bf16, Storage::q8, Storage::q4, Storage::q2})
+    most = std::max(most, runtime.kernels.prepared_bytes(storage, cols));
+  return most;
+}
+
 void Input::set(const float* x, std::size_t stride, int tokens, int cols) {
   x_ = x;
   stride_ = stride;

@@ -33,6 +33,8 @@ class Input {
 
   // Memory for `tokens` rows of `cols` against weights of this storage; call at start.
   void reserve(Storage storage, int tokens, int cols);
+  // At most, of whatever storage the weights are; a token's.
+  static std::uint64_t most_bytes(const Runtime& runtime, int cols);
   // These rows from now on; x stays the caller's.
   void set(const float* x, std::size_t stride, int tokens, int cols);
   int tokens() const { return tokens_; }

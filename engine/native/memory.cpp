@@ -1,9 +1,11 @@
 #include "memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -35,6 +37,8 @@ std::uint64_t system_available(const std::string&) {
 }
 
 std::uint64_t groups_leave(const std::string&) { return kUnknown; }
+
+bool pressed(const std::string&) { return false; }
 
 #else
 
@@ -126,19 +130,42 @@ std::optional<std::string> own_group(const std::string& root, bool version2) {
   return std::nullopt;
 }
 
-std::uint64_t version_leaves(const std::string& root, bool version2) {
+struct Place {
+  std::string mount, group;  // directories: where the hierarchy is, and this process's group in it
+};
+
+std::optional<Place> own_place(const std::string& root, bool version2) {
   const auto mount = memory_mount(root, version2);
   auto group = own_group(root, version2);
-  if (!mount || !group) return kUnknown;
+  if (!mount || !group) return std::nullopt;
   // In a container the mount may show a part of the hierarchy only: its root is then the container's own group.
   if (mount->group != "/" && group->rfind(mount->group, 0) == 0) group->erase(0, mount->group.size());
   else if (mount->group != "/") group->clear();
   if (group->find("..") != std::string::npos || *group == "/") group->clear();
-  return hierarchy_leaves(root + mount->point, *group, version2 ? kVersion2 : kVersion1);
+  return Place{root + mount->point, *group};
+}
+
+std::uint64_t version_leaves(const std::string& root, bool version2) {
+  const auto place = own_place(root, version2);
+  return place ? hierarchy_leaves(place->mount, place->group, version2 ? kVersion2 : kVersion1) : kUnknown;
 }
 
 std::uint64_t groups_leave(const std::string& root) {
   return std::min(version_leaves(root, true), version_leaves(root, false));
+}
+
+// "some avg10=1.23 avg60=..." (https://docs.kernel.org/accounting/psi.html): per cent of the time.
+bool stalls(const std::string& path) {
+  constexpr double kNoticeable = 10;
+  std::ifstream file(path);
+  std::string some, share;
+  if (!(file >> some >> share) || share.rfind("avg10=", 0) != 0) return false;
+  return std::strtod(share.c_str() + 6, nullptr) >= kNoticeable;
+}
+
+bool pressed(const std::string& root) {
+  const auto place = own_place(root, true);
+  return stalls(root + "/proc/pressure/memory") || (place && stalls(place->mount + place->group + "/memory.pressure"));
 }
 
 #endif
@@ -149,12 +176,7 @@ std::uint64_t available_memory(const std::string& root) {
   return std::min(system_available(root), groups_leave(root));
 }
 
-int ring_slots(std::uint64_t available, std::uint64_t reserve, std::uint64_t slot_bytes, int experts) {
-  const std::uint64_t budget = available - std::min(available, reserve);
-  const std::uint64_t fit = budget / std::max<std::uint64_t>(slot_bytes, 1);
-  const std::uint64_t most = static_cast<std::uint64_t>(std::max(experts, 1));
-  return static_cast<int>(std::clamp<std::uint64_t>(fit, 1, most));
-}
+bool memory_pressed(const std::string& root) { return pressed(root); }
 
 Error Pages::allocate(std::uint64_t bytes, Pages* out) {
   *out = Pages();
@@ -174,6 +196,36 @@ Error Pages::allocate(std::uint64_t bytes, Pages* out) {
 
 Pages::~Pages() {
   if (data_) ::munmap(data_, bytes_);
+}
+
+void Pages::discard(std::uint64_t offset, std::uint64_t bytes) {
+#if defined(__APPLE__)
+  constexpr int kAdvice = MADV_FREE;
+#else
+  constexpr int kAdvice = MADV_DONTNEED;
+#endif
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t begin = (offset + page - 1) / page * page;
+  const std::uint64_t end = std::min(offset + bytes, bytes_) / page * page;
+  if (begin < end) ::madvise(data_ + begin, end - begin, kAdvice);
+}
+
+std::uint64_t Pages::resident() const {
+#if defined(__APPLE__)
+  using Flag = char;
+#else
+  using Flag = unsigned char;
+#endif
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<Flag> flags(4096);
+  std::uint64_t count = 0;
+  for (std::uint64_t at = 0; at < bytes_; at += flags.size() * page) {
+    const std::uint64_t bytes = std::min(bytes_ - at, flags.size() * page);
+    if (::mincore(data_ + at, bytes, flags.data()) != 0) return bytes_;
+    const auto end = flags.begin() + static_cast<std::ptrdiff_t>((bytes + page - 1) / page);
+    count += static_cast<std::uint64_t>(std::count_if(flags.begin(), end, [](Flag flag) { return (flag & 1) != 0; }));
+  }
+  return std::min(count * page, bytes_);
 }
 
 Pages::Pages(Pages&& other) noexcept

@@ -13,8 +13,9 @@ namespace smoe {
 // stands before /proc and /sys, for tests. UINT64_MAX when the system tells nothing.
 std::uint64_t available_memory(const std::string& root = "");
 
-// How many slots fit into available - reserve: at least 1, at most `experts`.
-int ring_slots(std::uint64_t available, std::uint64_t reserve, std::uint64_t slot_bytes, int experts);
+// Whether tasks wait for memory noticeably often (Linux: pressure stall information of the system or of this
+// process's version-2 group, a tenth of the last ten seconds). False where the system does not tell.
+bool memory_pressed(const std::string& root = "");
 
 // Zeroed private pages, in huge pages where the system has them; freed with the object.
 class Pages {
@@ -27,6 +28,11 @@ class Pages {
   static Error allocate(std::uint64_t bytes, Pages* out);
   unsigned char* data() const { return data_; }
   std::uint64_t bytes() const { return bytes_; }
+
+  // Gives back what whole pages of this range hold: zeroed again (on macOS maybe not yet) when next touched.
+  void discard(std::uint64_t offset, std::uint64_t bytes);
+  // Bytes that are in memory now. Any thread may ask.
+  std::uint64_t resident() const;
 
  private:
   unsigned char* data_ = nullptr;

@@ -13,6 +13,11 @@ MlpWorkspace::MlpWorkspace(const Runtime& runtime, int d_model, int ffn, int chu
       out(static_cast<std::size_t>(chunk) * static_cast<std::size_t>(d_model)),
       share(static_cast<std::size_t>(chunk)) {}
 
+std::uint64_t MlpWorkspace::token_bytes(const Runtime& runtime, int d_model, int ffn) {
+  const auto floats = 2 * static_cast<std::uint64_t>(ffn) + static_cast<std::uint64_t>(d_model) + 1;
+  return floats * sizeof(float) + Input::most_bytes(runtime, d_model) + Input::most_bytes(runtime, ffn);
+}
+
 void MlpWorkspace::reserve(const MlpWeights& weights, int chunk) {
   for (const Linear* linear : {&weights.gate, &weights.up, &weights.share})
     if (linear->weight.rows > 0) h.reserve(linear->weight.storage, chunk, linear->weight.cols);

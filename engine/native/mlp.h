@@ -15,6 +15,7 @@ struct MlpWeights {
 struct MlpWorkspace {
   MlpWorkspace(const Runtime& runtime, int d_model, int ffn, int chunk);
   void reserve(const MlpWeights& weights, int chunk);
+  static std::uint64_t token_bytes(const Runtime& runtime, int d_model, int ffn);
 
   Input h, hidden;
   std::vector<float> gate, up, out, share;  // [chunk][ffn], [chunk][ffn], [chunk][d_model], [chunk]

@@ -25,6 +25,13 @@ Model::Model(Runtime& runtime, const Architecture& a, int chunk)
       h_(x_.size()),
       logits_(static_cast<std::size_t>(a.vocab)) {}
 
+std::uint64_t Model::buffer_bytes_token(const Architecture& a, const Runtime& runtime) {
+  return 2 * static_cast<std::uint64_t>(a.d_model) * sizeof(float) + attention_buffer_bytes(a, runtime) +
+         feed_forward_buffer_bytes(a, runtime);
+}
+
+std::uint64_t Model::buffer_bytes(const Architecture& a) { return static_cast<std::uint64_t>(a.vocab) * sizeof(float); }
+
 Error Model::create(const Vault& vault, const Safetensors& scout, const std::string& scout_path, ExpertRing& ring,
                     Runtime& runtime, int chunk, std::unique_ptr<Model>* out) {
   const Architecture& architecture = vault.architecture();

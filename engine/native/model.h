@@ -18,6 +18,10 @@ class Model {
   static Error create(const Vault& vault, const Safetensors& scout, const std::string& scout_path, ExpertRing& ring,
                       Runtime& runtime, int chunk, std::unique_ptr<Model>* out);
 
+  // Bytes of buffers: those of each token of a chunk, and those of any chunk.
+  static std::uint64_t buffer_bytes_token(const Architecture& architecture, const Runtime& runtime);
+  static std::uint64_t buffer_bytes(const Architecture& architecture);
+
   // Appends ids to the conversation. Stops between layers when `interrupted` says so: then the conversation is as it
   // was before, and so it is after an error.
   Error forward(Conversation& conversation, std::span<const int> ids, const std::function<bool()>& interrupted,

@@ -37,6 +37,14 @@ MoeWorkspace::MoeWorkspace(const Runtime& runtime, const Architecture& a, int ch
       up(gate.size()),
       out(area(chunk * a.top_k, a.d_model)) {}
 
+std::uint64_t MoeWorkspace::token_bytes(const Runtime& runtime, const Architecture& a) {
+  const auto d = static_cast<std::uint64_t>(a.d_model), ffn = static_cast<std::uint64_t>(a.moe_ffn);
+  const auto experts = static_cast<std::uint64_t>(a.experts), k = static_cast<std::uint64_t>(a.top_k);
+  const std::uint64_t pairs = k * (3 * sizeof(int) + sizeof(float) + d * sizeof(float));
+  return pairs + (experts + d + 2 * ffn) * sizeof(float) + 2 * Input::most_bytes(runtime, a.d_model) +
+         Input::most_bytes(runtime, a.moe_ffn);
+}
+
 Moe::Moe(Runtime& runtime, MoeWorkspace& space, const Vault& vault, ExpertRing& ring, Parts parts)
     : runtime_(runtime),
       space_(space),

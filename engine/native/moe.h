@@ -32,6 +32,8 @@ struct ReadyExpert {
 struct MoeWorkspace {
   MoeWorkspace(const Runtime& runtime, const Architecture& architecture, int chunk);
 
+  static std::uint64_t token_bytes(const Runtime& runtime, const Architecture& architecture);
+
   int most_rows;                          // of experts computed at once
   Input h, gathered, hidden;              // of the batch; of the experts computed at once, at both ends
   std::vector<float> logits;              // [chunk][experts]

@@ -8,6 +8,8 @@
 namespace smoe {
 namespace {
 
+constexpr std::chrono::seconds kIdleLook{2};  // at the memory that is available, while nothing is to be done
+
 std::string field(const char* name, std::uint64_t value) { return std::string(" ") + name + "=" + std::to_string(value); }
 
 double rate(int count, double milliseconds) { return milliseconds > 0 ? count * 1000.0 / milliseconds : 0; }
@@ -134,7 +136,11 @@ void Server::run(Engine& engine, const SamplingOptions& defaults, bool instrumen
 
 bool Server::next_job(Job* job) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return ending_ || out_.gone() || !jobs_.empty(); });
+  while (!changed_.wait_for(lock, kIdleLook, [&] { return ending_ || out_.gone() || !jobs_.empty(); })) {
+    lock.unlock();
+    engine_->adapt();
+    lock.lock();
+  }
   if (ending_ || out_.gone()) return false;
   *job = std::move(jobs_.front());
   jobs_.pop_front();
@@ -214,11 +220,12 @@ std::string Server::status_line() const {
       {"conversations", conversations_},
       {"rss", resident_memory()},
       {"trunk", engine_->trunk_bytes()},
-      {"ring", static_cast<std::uint64_t>(ring.slots()) * ring.slot_bytes()},
+      {"ring", ring.resident()},
       {"ring_slots", ring.slots()},
       {"ring_used", ring.used()},
       {"slot_bytes", ring.slot_bytes()},
-      {"kv", engine_->conversations().bytes()},
+      {"kv", engine_->conversations().resident()},
+      {"buffers", engine_->buffer_bytes()},
       {"hits", counters.hits},
       {"misses", counters.misses},
       {"bytes", counters.bytes_read},

@@ -121,9 +121,10 @@ def test_status_is_answered_while_busy(tiny, prompt):
     assert status["state"] == "idle"
     assert int(status["cached"]) >= 17
     assert int(status["generated"]) > 0
-    assert int(status["ring_slots"]) * int(status["slot_bytes"]) == int(status["ring"])
-    # 4 conversations of 4096 + 512 positions, 3 layers, keys and values of 64 floats
-    assert int(status["kv"]) == 4 * (4096 + 512) * 3 * 2 * 64 * 4
+    assert 0 < int(status["ring"]) <= int(status["ring_used"]) * int(status["slot_bytes"])
+    assert int(status["ring_used"]) <= int(status["ring_slots"])
+    # of at most 4096 + 512 positions, 3 layers, keys and values of 64 floats
+    assert 0 < int(status["kv"]) <= (4096 + 512) * 3 * 2 * 64 * 4
     assert int(status["rss"]) > 1_000_000
 
 

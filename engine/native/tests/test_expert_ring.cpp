@@ -112,6 +112,44 @@ TEST(no_more_slots_than_experts) {
   CHECK_EQ(bench.ring->uses(1, 0), 0u);
 }
 
+TEST(slots_go_and_come_back) {
+  Bench bench(6);
+  for (int e = 0; e < 6; ++e) bench.use(1, e);
+  CHECK(bench.ring->request(1, 0));  // in use: stays, and is not the coldest any more
+  const std::uint64_t before = bench.ring->resident();
+  bench.ring->resize(3);
+  CHECK_EQ(bench.ring->slots(), 3);
+  CHECK_EQ(bench.ring->used(), 3);
+#if !defined(__APPLE__)
+  CHECK_EQ(bench.ring->resident() * 2, before);
+#endif
+  CHECK(bench.right(bench.ring->wait(1, 0), 1, 0));
+  bench.ring->release(1, 0);
+  for (const int kept : {4, 5, 0}) CHECK(bench.use(1, kept));
+  CHECK(!bench.use(1, 1));
+  CHECK(!bench.use(1, 4));
+  bench.ring->resize(100);
+  CHECK_EQ(bench.ring->slots(), 6);
+  for (int e = 0; e < 6; ++e) bench.use(0, e % 5);
+  for (int e = 0; e < 6; ++e) CHECK(bench.use(0, e % 5));
+  bench.ring->resize(0);
+  CHECK_EQ(bench.ring->slots(), 1);
+  CHECK(!bench.use(2, 0));
+  CHECK(bench.use(2, 0));
+}
+
+TEST(slots_in_use_cannot_go) {
+  Bench bench(3);
+  for (int e = 0; e < 3; ++e) CHECK(bench.ring->request(1, e));
+  for (int e = 0; e < 3; ++e) CHECK(bench.right(bench.ring->wait(1, e), 1, e));
+  bench.ring->resize(1);
+  CHECK_EQ(bench.ring->slots(), 3);
+  for (int e = 0; e < 3; ++e) bench.ring->release(1, e);
+  bench.ring->resize(1);
+  CHECK_EQ(bench.ring->slots(), 1);
+  CHECK(bench.use(1, 2));
+}
+
 TEST(wrong_options) {
   Bench bench(1);
   std::unique_ptr<ExpertRing> ring;
@@ -247,12 +285,13 @@ TEST(stress) {
     std::thread watcher([&] {
       while (!over) {
         const RingCounters counters = bench.ring->counters();
-        if (counters.stall_ms < 0 || bench.ring->used() > slots || bench.ring->uses(0, 0) > 100000) over = true;
+        if (counters.stall_ms < 0 || bench.ring->resident() > UINT32_MAX || bench.ring->used() > slots || bench.ring->uses(0, 0) > 100000) over = true;
         std::this_thread::yield();
       }
     });
     std::uint64_t granted = 0;
     for (int round = 0; round < 800 && !over; ++round) {
+      if (round % 40 == 0) bench.ring->resize(1 + static_cast<int>(random() % static_cast<unsigned>(slots)));
       std::vector<std::pair<int, int>> batch;
       for (unsigned n = 1 + random() % 8; n > 0; --n) {
         const auto expert = random_expert(random);

@@ -59,7 +59,7 @@ std::unique_ptr<Conversation> holding(const std::vector<int>& ids) {
 
 Conversations slots(int count) {
   Conversations conversations;
-  CHECK(!Conversations::create(kShape, count, &conversations));
+  CHECK(!Conversations::create(kShape, count, std::uint64_t{1} << 40, &conversations));
   return conversations;
 }
 
@@ -158,7 +158,7 @@ TEST(a_beginning_is_copied_from_a_ring_that_has_wrapped) {
   Conversations conversations;
   KvShape wide = kShape;
   wide.chunk = 40;
-  CHECK(!Conversations::create(wide, 2, &conversations));
+  CHECK(!Conversations::create(wide, 2, std::uint64_t{1} << 40, &conversations));
   ask(conversations, count(60));  // the ring of 48 holds 12 .. 59
   std::vector<int> other = count(20);
   other.push_back(99);
@@ -176,4 +176,54 @@ TEST(the_least_recently_used_gives_way) {
   CHECK_EQ(conversations.match(std::vector<int>{1, 2, 5, 8}).cached, 3);
   conversations.reset();
   CHECK_EQ(conversations.positions(), 0);
+}
+
+// Two layers whose keys take 8 MiB each at full length, and as much their values.
+constexpr KvShape kLarge{2, 1024, 2044, 4, false};
+
+void grow(Conversations& conversations, Conversation& conversation, int start, int length) {
+  const std::vector<int> ids = count(length, start);
+  const std::vector<float> row(1024, 1.0f);
+  for (int done = conversation.length(); done < length; ++done) {
+    conversations.make_room(conversation, done + 1);
+    conversation.begin(1);
+    for (int layer = 0; layer < 2; ++layer)
+      conversation.store(*select_kernels("scalar"), layer, done, row.data(), row.data());
+    conversation.commit(std::span(ids).subspan(static_cast<std::size_t>(done), 1));
+  }
+}
+
+TEST(conversations_share_a_budget) {
+  Conversations conversations;
+  CHECK(!Conversations::create(kLarge, 3, kLarge.bytes(), &conversations));
+  CHECK_EQ(conversations.resident(), 0u);
+  for (const int start : {0, 5000, 10000}) {
+    const std::vector<int> ids = count(200, start);
+    grow(conversations, conversations.open(conversations.match(ids)), start, 200);
+    CHECK(conversations.resident() <= conversations.budget());
+  }
+  CHECK_EQ(conversations.used(), 2);  // each may take 4 x (0.8 + 2 MiB), huge pages counted; the first made room
+  CHECK_EQ(conversations.match(count(200, 0)).cached, 0);
+  CHECK_EQ(conversations.match(count(200, 5000)).cached, 199);
+  Conversation& last = conversations.open(conversations.match(count(200, 5000)));
+  grow(conversations, last, 5000, 2040);
+  CHECK_EQ(conversations.used(), 1);
+  CHECK_EQ(last.length(), 2040);
+  CHECK(conversations.resident() <= conversations.budget());
+  conversations.reset();
+  CHECK_EQ(conversations.resident(), 0u);
+}
+
+// 1,000 positions in common of 2,040: worth a copy only where there is room for both.
+TEST(a_prefix_is_not_copied_at_the_cost_of_its_source) {
+  for (const int rooms : {1, 2}) {
+    Conversations conversations;
+    CHECK(!Conversations::create(kLarge, 2, static_cast<std::uint64_t>(rooms) * kLarge.bytes(), &conversations));
+    grow(conversations, conversations.open(conversations.match(count(2040))), 0, 2040);
+    std::vector<int> other = count(1000);
+    other.push_back(77);
+    const Conversation& chosen = conversations.open(conversations.match(other));
+    CHECK_EQ(chosen.length(), 1000);
+    CHECK_EQ(conversations.used(), rooms);
+  }
 }

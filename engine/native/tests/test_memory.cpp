@@ -115,12 +115,36 @@ TEST(this_machine) {
   CHECK(available > 0 && available < (std::uint64_t{1} << 50));
 }
 
-TEST(slots) {
-  CHECK_EQ(ring_slots(1000, 200, 100, 50), 8);
-  CHECK_EQ(ring_slots(1000, 200, 100, 5), 5);
-  CHECK_EQ(ring_slots(1000, 2000, 100, 5), 1);
-  CHECK_EQ(ring_slots(1000, 0, 3000, 5), 1);
-  CHECK_EQ(ring_slots(UINT64_MAX, 0, 1, 1 << 20), 1 << 20);
+TEST(pressure) {
+  const System system;
+  const auto pressed = [&] { return memory_pressed(system.folder.path("root")); };
+  CHECK(!pressed());
+  system.write("/proc/pressure/memory", "some avg10=9.99 avg60=50.00 avg300=50.00 total=1\nfull avg10=0.00\n");
+  CHECK(!pressed());
+  system.write("/proc/pressure/memory", "some avg10=10.00 avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00\n");
+  CHECK(pressed());
+  system.write("/proc/pressure/memory", "nonsense\n");
+  version2(system, "/a");
+  system.write("/sys/fs/cgroup/a/memory.pressure", "some avg10=80.00 avg60=0.00 avg300=0.00 total=1\n");
+  CHECK(pressed());
+}
+
+TEST(pages_come_and_go) {
+  Pages pages;
+  const std::uint64_t whole = 8 * kMiB;
+  CHECK_EQ(Pages::allocate(whole, &pages).message, "");
+  CHECK_EQ(pages.resident(), 0u);
+  std::memset(pages.data(), 1, whole);
+  CHECK_EQ(pages.resident(), whole);
+  pages.discard(2 * kMiB, 4 * kMiB);
+#if !defined(__APPLE__)
+  CHECK_EQ(pages.resident(), 4 * kMiB);
+  CHECK_EQ(int{pages.data()[3 * kMiB]}, 0);
+#endif
+  CHECK_EQ(int{pages.data()[2 * kMiB - 1]}, 1);
+  CHECK_EQ(int{pages.data()[6 * kMiB]}, 1);
+  pages.discard(100, 200);  // no whole page
+  CHECK_EQ(int{pages.data()[100]}, 1);
 }
 
 TEST(pages) {
