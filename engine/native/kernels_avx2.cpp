@@ -1,5 +1,6 @@
 // The kernel set for AVX2 with FMA and F16C. Compiled for those instructions alone: everything here but the table has
 // internal linkage, so that the linker can never give this file's copy of a function to another machine's code path.
+#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "kernels_prepared.h"
@@ -192,3 +193,4 @@ Quad quad_products(const std::uint8_t* codes, int n, const PreparedRow& x, int g
 constinit const Kernels avx2_kernels = table("avx2");
 
 }  // namespace smoe
+#endif

@@ -1,5 +1,6 @@
 // The kernel set for AVX-512 with VNNI. Compiled for those instructions alone: everything here but the table has
 // internal linkage, so that the linker can never give this file's copy of a function to another machine's code path.
+#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "kernels_prepared.h"
@@ -88,3 +89,4 @@ Vec decode<Storage::q2>(const std::uint8_t* group, int j) {
 constinit const Kernels avx512_kernels = table("avx512");
 
 }  // namespace smoe
+#endif
