@@ -1,0 +1,80 @@
+"""What the engine takes of the machine's memory: what it plans, tells and refuses."""
+
+import subprocess
+
+import native_engine
+import numpy as np
+import pytest
+
+from tests import synthetic
+
+pytestmark = pytest.mark.native
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory):
+    path = tmp_path_factory.mktemp("memory") / "v.smoe"
+    return synthetic.write(path, d_model=256, moe_ffn=128, vocab_size=1024, layers=2, experts=16, top_k=4)[0]
+
+
+def status(engine):
+    engine.send("STATUS")
+    return {k: int(v) for k, v in (word.split("=") for word in engine.line()[2:-2].split()[3:])}
+
+
+def after_a_prompt(program, vault, *flags):
+    with native_engine.Engine(program, vault, *flags) as engine:
+        ids = np.random.default_rng(1).integers(0, 1024, 4096)
+        engine.generate(2, ids, t=0)
+        return status(engine)
+
+
+def told(status):
+    return sum(status[name] for name in ("trunk", "ring", "kv", "buffers"))
+
+
+def test_the_figures_add_up_to_the_resident_set(program, vault):
+    large = after_a_prompt(program, vault, "--ctx", 4096, "--chunk", 4096)
+    small = after_a_prompt(program, vault, "--ctx", 4096, "--chunk", 32)
+    assert large["rss"] - small["rss"] > 32 * MIB
+    assert told(large) - told(small) == pytest.approx(large["rss"] - small["rss"], rel=0.05)
+    assert told(large) == pytest.approx(large["rss"], rel=0.05)
+
+
+def test_a_budget_is_kept(program, vault):
+    roomy = after_a_prompt(program, vault)
+    budget = roomy["rss"] + 10 * MIB
+    tight = after_a_prompt(program, vault, "--memory", budget)
+    assert tight["rss"] <= budget
+    least = after_a_prompt(program, vault, "--memory", "32M")  # with a shorter chunk
+    assert least["rss"] <= 32 * MIB
+    assert least["buffers"] < roomy["buffers"]
+
+
+def test_too_little_is_refused_with_what_it_takes(program, vault):
+    command = [program, "--vault", vault, "--tokens-in", "1", "--memory", "1M"]
+    ended = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert "memory: needs at least" in ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("amount", ["6X", "G", "-1G", "1.5.1G", "0", "99999999T"])
+def test_what_is_no_amount(program, vault, amount):
+    command = [program, "--vault", vault, "--tokens-in", "1", "--memory", amount]
+    ended = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert "--memory" in ended.stderr
+
+
+@pytest.mark.parametrize("amount", ["2147483648", "2G", "2.5GiB", "2048m"])
+def test_amounts(program, vault, amount):
+    command = [program, "--vault", vault, "--tokens-in", "1", "--tokens", "1", "--memory", amount]
+    subprocess.run(list(map(str, command)), check=True, capture_output=True, timeout=60)
+
+
+def test_an_open_window_is_the_longest_that_fits(program, start, golden):
+    tiny = golden("q4").vault
+    assert " ctx=4096 " in start(tiny).hello
+    assert " ctx=4096 " in start(tiny, "--kv-cache-mb", 1).hello
+    assert " ctx=100 " in start(tiny, "--ctx", 100).hello
