@@ -5,8 +5,6 @@ from __future__ import annotations
 from fleet.catalog import ModelCard
 from smoe_site.options import Options
 
-ENGINE_DEFAULT_CONTEXT = 4096
-
 
 def command(options: Options, card: ModelCard) -> list[str]:
     arguments = [str(options.engine), "--vault", str(card.vault_path), "--scout", str(card.scout_path), "--serve"]
@@ -20,6 +18,8 @@ def command(options: Options, card: ModelCard) -> list[str]:
     }
     if card.eos_ids:
         flags["--eos-ids"] = ",".join(map(str, card.eos_ids))
-    if options.ctx != ENGINE_DEFAULT_CONTEXT:  # version-1 engines do not know the flag
+    if options.ctx:  # version-1 engines know neither this flag nor the next
         flags["--ctx"] = options.ctx
+    if options.memory:
+        flags["--memory"] = options.memory
     return [*arguments, *(str(word) for pair in flags.items() for word in pair), *options.engine_args]

@@ -109,7 +109,7 @@ class Worker:
             if boot:
                 boot.result()
             waited = (granted - joined) * 1e3, (time.monotonic() - granted) * 1e3
-            exchange = Exchange(self._session, job, self.options.ctx, *waited)
+            exchange = Exchange(self._session, job, self.options.window, *waited)
             async with contextlib.aclosing(exchange.events()) as events:
                 async for event in events:
                     yield event
@@ -158,7 +158,7 @@ class Worker:
             last_error=self._last_error,
             waiting=self._turns.waiting,
             running=self._turns.running is not None,
-            context=(session.hello.context if session else None) or self.options.ctx,
+            context=(session.hello.context if session else None) or self.options.window,
             protocol=session.hello.version if up else None,
             boots=self._boots,
         )

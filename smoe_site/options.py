@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+LEAST_WINDOW, LARGEST_WINDOW = 16, 1 << 20
+LEAST_OPEN_WINDOW = 4096
 
 
 class OptionError(ValueError):
@@ -64,6 +66,13 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return parse
 
 
+def _window(text: str) -> int:
+    value = _int(text)
+    if value != 0 and not LEAST_WINDOW <= value <= LARGEST_WINDOW:
+        raise ValueError(f"expected 0, or from {LEAST_WINDOW} to {LARGEST_WINDOW}")
+    return value
+
+
 def option(
     default: Any, parse: Callable[[str], Any], help: str, low: float | None = None, high: float | None = None
 ) -> Any:
@@ -84,7 +93,8 @@ class Options:
     model_id: str = option("s-moe", str, "a name that always means the active vault")
     ring: int = option(0, _int, "expert cache slots; 0: as many as memory allows", 0)
     workers: int = option(4, _int, "threads that read experts", 1, 64)
-    ctx: int = option(4096, _int, "window in positions", 16, 1 << 20)
+    memory: str = option("", str, "memory for the engine in all, such as 6G; without: what is available")
+    ctx: int = option(0, _window, "window in positions; 0: from 4096 up to the trained length, as far as memory allows")
     temperature: float = option(0.6, _float, "default temperature; 0 is greedy", 0, 10)
     top_p: float = option(0.95, _float, "default top_p", 0.01, 1)
     top_k: int = option(50, _int, "default top_k", 1, 1024)
@@ -104,6 +114,11 @@ class Options:
     checkpoints_dir: Path = option(BASE_DIR / "checkpoints", _path, "where <name>/ holds a vault's tokenizer")
     data_dir: Path = option(BASE_DIR / "data", _path, "database, secret key and run files")
     engine_args: tuple[str, ...] = option((), _list, "further flags for the engine, comma-separated")
+
+    @property
+    def window(self) -> int:
+        """Positions that an engine has at least, where it does not tell: those of version 1 have just these."""
+        return self.ctx or LEAST_OPEN_WINDOW
 
 
 def flag(name: str) -> str:

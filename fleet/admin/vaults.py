@@ -117,7 +117,7 @@ class VaultAdmin(admin.ModelAdmin):
 
     @admin.display(description="memory")
     def fit(self, row: Vault):
-        return cells.fit(row, settings.SMOE.ctx)
+        return cells.fit(row, settings.SMOE.window)
 
     @admin.display(description="tokenizer", ordering="tokenizer_source")
     def tokens(self, row: Vault):
@@ -236,4 +236,4 @@ class VaultAdmin(admin.ModelAdmin):
 
 
 def _note_of_fit(row: Vault):
-    return cells.fit(row, settings.SMOE.ctx) if row.top_k else ""
+    return cells.fit(row, settings.SMOE.window) if row.top_k else ""
