@@ -16,14 +16,28 @@ def _secret_key(path: Path) -> str:
     """SMOE_SECRET_KEY, else one made at first start and kept in the data directory (mode 0600)."""
     if key := os.environ.get("SMOE_SECRET_KEY"):
         return key
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.read_text() if path.exists() else _new_key(path)
+    except OSError as error:
+        raise options.OptionError(
+            f"The data directory {path.parent} cannot be used ({error.strerror}): make it writable, "
+            "or name another with --data-dir (SMOE_DATA_DIR)."
+        ) from None
+
+
+def _new_key(path: Path) -> str:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
+    except FileExistsError:  # another process was faster
         return path.read_text()
-    with os.fdopen(descriptor, "w") as file:
-        key = secrets.token_urlsafe(50)
-        file.write(key)
+    key = secrets.token_urlsafe(50)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(key)
+    except OSError:
+        path.unlink()  # on a full disk an empty one would stay
+        raise
     return key
 
 

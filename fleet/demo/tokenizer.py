@@ -33,7 +33,7 @@ def build(model: DenseModel) -> Tokenizer:
 def save(model: DenseModel, folder: Path) -> None:
     """What transformers reads a tokenizer from, the chat template included."""
     folder.mkdir(parents=True, exist_ok=True)
-    build(model).save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer.json").write_text(build(model).to_str(pretty=True))
     tokens = model.field("tokenizer.ggml.tokens")
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",

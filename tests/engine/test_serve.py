@@ -193,6 +193,21 @@ def test_missing_migrations_are_one_sentence(environment, tmp_path):
     assert "manage.py migrate" in err
 
 
+@pytest.mark.parametrize("prepare", [[], ["--prepare"]])
+def test_a_data_directory_that_cannot_be_used_is_one_sentence(environment, tmp_path, prepare):
+    (tmp_path / "file").touch()
+    code, _, err = outcome(manage(environment, "serve", *prepare, "--data-dir", str(tmp_path / "file" / "data")))
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert "Not a directory" in err
+    assert "--data-dir" in err
+
+
+def test_a_database_that_cannot_be_migrated_is_one_sentence(environment, tmp_path):
+    (tmp_path / "data" / "db.sqlite3").write_bytes(b"no database" * 100)
+    code, _, err = outcome(manage(environment, "serve", "--prepare", "--port", "0"))
+    assert (code, err) == (1, "CommandError: The database cannot be used: file is not a database.\n")
+
+
 def test_it_prepares_what_its_flags_name(environment, tmp_path):
     other = tmp_path / "other"
     with socket.socket() as taken:

@@ -71,7 +71,10 @@ class Command(BaseCommand):
 
 def _prepare() -> None:
     """Here, so that it happens where the launch flags say."""
-    call_command("migrate", verbosity=0)
+    try:
+        call_command("migrate", verbosity=0)
+    except DatabaseError as error:
+        raise CommandError(f"The database cannot be used: {error}.") from error
     if settings.SMOE.vault is None:
         call_command("make_demo_vault", if_empty=True)
 
