@@ -111,7 +111,7 @@ class Exchange:
             slid = max(0, len(self._ids) + self._generated - self._context)
         return Ended(
             reason=done.reason if done.reason in ("stop", "length", "cancel") else "stop",
-            prompt=int(number("prompt") or len(self._ids)),
+            prompt=int(number("prompt") or len(self._job.ids)),
             cached=int(number("cached") or self._cached),
             generated=self._generated,
             slid=int(slid) + self._cut,

@@ -202,9 +202,10 @@ def test_a_data_directory_that_cannot_be_used_is_one_sentence(environment, tmp_p
     assert "--data-dir" in err
 
 
-def test_a_database_that_cannot_be_migrated_is_one_sentence(environment, tmp_path):
+@pytest.mark.parametrize("prepare", [[], ["--prepare"]])
+def test_a_database_that_cannot_be_used_is_one_sentence(environment, tmp_path, prepare):
     (tmp_path / "data" / "db.sqlite3").write_bytes(b"no database" * 100)
-    code, _, err = outcome(manage(environment, "serve", "--prepare", "--port", "0"))
+    code, _, err = outcome(manage(environment, "serve", *prepare, "--port", "0"))
     assert (code, err) == (1, "CommandError: The database cannot be used: file is not a database.\n")
 
 

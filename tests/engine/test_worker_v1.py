@@ -67,7 +67,7 @@ async def test_ids_beyond_the_window_are_cut_and_told(worker, double, ask):
     ids = [n % 500 for n in range(4100)]
     told, ended = await ask(worker, ids, 2)
     assert told == ids[4:6]
-    assert (ended.prompt, ended.slid) == (4096, 4 + 2)
+    assert (ended.prompt, ended.slid) == (4100, 4 + 2)  # as a version-2 engine counts
 
 
 @pytest.mark.parametrize("reason", ["ctx_overflow", "suffix_too_long"])

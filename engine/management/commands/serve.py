@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from daphne.management.commands.runserver import get_default_application
@@ -35,12 +37,13 @@ class Command(BaseCommand):
         launch = settings.SMOE
         level = logging.INFO if given["verbosity"] else logging.WARNING
         logs.to_stderr(level, as_json=os.environ.get("SMOE_LOG") == "json")
-        if given["prepare"]:
-            _prepare()
-        self.check(databases=[DEFAULT_DB_ALIAS])
-        _check_migrations()
-        _check_keys(launch.host)
-        self.welcome = _welcome(launch.host)
+        with _database():
+            if given["prepare"]:
+                _prepare()
+            self.check(databases=[DEFAULT_DB_ALIAS])
+            _check_migrations()
+            _check_keys(launch.host)
+            self.welcome = _welcome(launch.host)
         application = get_default_application()
         server = ForegroundServer(
             application, launch.host, launch.port, launch.data_dir / "server.json", self._say_ready
@@ -69,40 +72,35 @@ class Command(BaseCommand):
         return f"  first sign-in       {url}{self.welcome}  (works once)\n" if self.welcome else ""
 
 
-def _prepare() -> None:
-    """Here, so that it happens where the launch flags say."""
+@contextmanager
+def _database() -> Iterator[None]:
+    """Its errors in a sentence; no connection is kept."""
     try:
-        call_command("migrate", verbosity=0)
+        yield
     except DatabaseError as error:
         raise CommandError(f"The database cannot be used: {error}.") from error
+    finally:
+        connection.close()
+
+
+def _prepare() -> None:
+    """Here, so that it happens where the launch flags say."""
+    call_command("migrate", verbosity=0)
     if settings.SMOE.vault is None:
         call_command("make_demo_vault", if_empty=True)
 
 
 def _check_migrations() -> None:
-    try:
-        executor = MigrationExecutor(connection)
-        missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    except DatabaseError as error:
-        raise CommandError(f"The database cannot be used: {error}.") from error
-    finally:
-        connection.close()
-    if missing:
+    executor = MigrationExecutor(connection)
+    if missing := executor.migration_plan(executor.loader.graph.leaf_nodes()):
         raise CommandError(f"The database lacks {len(missing)} migrations: run `python manage.py migrate` first.")
 
 
 def _check_keys(host: str) -> None:
-    try:
-        refusal = keys.refusal_to_listen(host)
-    finally:
-        connection.close()
-    if refusal:
+    if refusal := keys.refusal_to_listen(host):
         raise CommandError(refusal)
 
 
 def _welcome(host: str) -> str | None:
     """The path of the one-time sign-in link, only where strangers cannot come first."""
-    try:
-        return signin.offer() if keys.is_loopback(host) else None
-    finally:
-        connection.close()
+    return signin.offer() if keys.is_loopback(host) else None
