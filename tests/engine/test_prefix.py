@@ -9,7 +9,7 @@ import pytest
 from serving import serving
 
 TOOL_NAMES = ("Agent", "Bash", "Edit", "Read", "Write")
-PATH = "/work/notes.txt"
+PATH = "/home/me/notes.txt"
 
 
 @pytest.fixture(scope="module")
