@@ -82,6 +82,7 @@ def _facts(card: ModelCard, active: str | None) -> dict[str, Any]:
         "format_version": card.format_version,
         "vault_bytes": card.vault_bytes,
         "scout_bytes": card.scout_bytes,
+        "memory_bytes": card.memory_bytes,
         "tokenizer_is_fallback": card.tokenizer_is_fallback,
         "tokenizer_note": card.tokenizer_note,
         "description": card.description,

@@ -17,7 +17,7 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 from django.db.models import F
 
-from . import discovery
+from . import discovery, memory
 from .models import Vault
 from .sightings import vault_name
 from .vault_rows import clean
@@ -52,6 +52,7 @@ class ModelCard:
     lineage: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
     fingerprint: str = ""  # of both files' contents
+    memory_bytes: int | None = None  # with every expert, the trunk and the window
     tokenizer_note: str = ""  # why the tokenizer is missing or does not fit, for whoever asks; empty: all is well
 
 
@@ -140,6 +141,7 @@ def card_of(row: Vault) -> ModelCard:
         tokenizer=row.tokenizer,
         tokenizer_is_fallback=row.tokenizer_source == Vault.TokenizerSource.FALLBACK,
         eos_ids=tuple(row.eos_ids),
+        memory_bytes=needed.whole if (needed := memory.need(row, settings.SMOE.window)) else None,
         **{name: getattr(row, name) for name in _SAME_NAME},
     )
 

@@ -146,10 +146,10 @@ class Generation(models.Model):
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Decoding speed; the first token comes from the prefill."""
+        """Decoding speed, as the API's `predicted_per_second` has it; one token alone is none to judge by."""
         if self.decode_ms <= 0 or self.generated_tokens < 2:
             return None
-        return (self.generated_tokens - 1) * 1000 / self.decode_ms
+        return self.generated_tokens * 1000 / self.decode_ms
 
 
 class ApiKey(models.Model):

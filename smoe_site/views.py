@@ -1,5 +1,6 @@
 """The console's page. Its policy lets nothing run, load or be sent but this server's own files and API."""
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -23,7 +24,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
 
 @require_safe
 def console(request: HttpRequest) -> HttpResponse:
-    response = render(request, "console.html")
+    response = render(request, "console.html", {"defaults": settings.SMOE})
     response["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
     response["Cache-Control"] = "no-cache"
     return response

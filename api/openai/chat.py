@@ -190,7 +190,7 @@ class ChatStream:
             case TextDelta():
                 frames += self._text(event)
             case ReasoningDelta():
-                frames.append(self._delta({"reasoning_content": event.text}))
+                frames.append(self._delta({"reasoning_content": event.text}, **self._count(event.tokens)))
             case ToolCallStart():
                 call = _whole_call(event.id, event.name, "")
                 frames.append(self._delta({"tool_calls": [{"index": event.index, **call}]}))
@@ -246,7 +246,11 @@ class ChatStream:
         logprobs = _logprobs(event.logprobs) if self.call.logprobs else None
         if not event.text and not event.logprobs:
             return []
-        return [self._delta({"content": event.text}, logprobs=logprobs)]
+        return [self._delta({"content": event.text}, logprobs=logprobs, **self._count(event.tokens))]
+
+    def _count(self, tokens: int) -> dict[str, Any]:
+        """Of a delta, where it is not one: a client that stops the stream gets no usage, and can add these up."""
+        return {"smoe": {"tokens": tokens}} if self.call.return_progress and tokens != 1 else {}
 
     def _finish(self, event: Finished) -> Frame:
         self.finished.append(event)

@@ -17,6 +17,7 @@ MODELS = [
         "experts_per_layer": 8,
         "vault_bytes": 88_000_000,
         "scout_bytes": 108_000_000,
+        "memory_bytes": 385_000_000,
         "tokenizer_note": "",
         "description": "The demo: SmolLM2-135M-Instruct, a small dense model re-expressed as 30 layers of 8 experts to "
         "prove the plumbing. It answers simple questions and is often wrong.",
@@ -31,6 +32,7 @@ MODELS = [
         "experts_per_layer": 128,
         "vault_bytes": 15_600_000_000,
         "scout_bytes": 1_900_000_000,
+        "memory_bytes": 18_300_000_000,
         "tokenizer_note": "",
         "description": "",
         "lineage": "Shattered from Qwen/Qwen3-30B-A3B on 2026-11-12.",
@@ -44,6 +46,7 @@ MODELS = [
         "experts_per_layer": 128,
         "vault_bytes": 31_000_000_000,
         "scout_bytes": 5_200_000_000,
+        "memory_bytes": 37_000_000_000,
         "tokenizer_note": "",
         "description": "",
         "lineage": "",
@@ -201,6 +204,14 @@ def endless() -> Iterator[Chunk | float]:
         yield 0.05
 
 
+def clusters() -> Iterator[Chunk | float]:
+    """Three tokens before the first whole character, then one more, then nothing for a long time."""
+    yield progress(30, 30)
+    yield {**delta(content="three "), "smoe": {"tokens": 3}}
+    yield delta(content="four")
+    yield 30.0
+
+
 def think() -> Iterator[Chunk | float]:
     yield progress(30, 30)
     for word in ["The", "user", "asks", "for", "a", "sum.", "Two", "and", "two", "make", "four,", "as", "**always**."]:
@@ -246,7 +257,7 @@ def long() -> Iterator[Chunk | float]:
 
 SCENES: dict[str, Callable[[], Iterator[Any]]] = {
     scene.__name__: scene
-    for scene in (short, slow, queued, boot, length, sliding, error, cut, endless, think, hostile, rtl, long)
+    for scene in (short, slow, queued, boot, length, sliding, error, cut, endless, clusters, think, hostile, rtl, long)
 }
 
 

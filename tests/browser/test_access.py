@@ -37,12 +37,19 @@ def test_axe_finds_nothing(browser: Browser, stub, theme):
 def test_nothing_overflows_the_width(page, stub, width):
     page.set_viewport_size({"width": width, "height": 700})
     console = Console(page).open(stub.url)
-    for scene in ("hello", "say error"):
+    for scene in ("hello, with a first message whose title is longer than the screen is wide", "say error"):
         console.ask(scene)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate("document.getElementById('log').scrollWidth <= document.getElementById('log').clientWidth")
     expect(page.locator("#context-text")).to_be_in_viewport(ratio=1)
     expect(console.button("More")).to_be_in_viewport(ratio=1)
+
+
+def test_meters_keep_their_names_where_the_words_are_hidden(page, stub):
+    page.set_viewport_size({"width": 360, "height": 700})
+    Console(page).open(stub.url)
+    expect(page.get_by_role("button", name="Memory")).to_be_visible()
+    expect(page.get_by_role("meter", name="Context")).to_be_visible()
 
 
 def test_the_drawer_of_a_narrow_screen_keeps_focus_inside(page, stub):

@@ -137,3 +137,9 @@ def test_every_request_stays_on_the_server(console, stub):
     console.page.reload()
     console.ask("hello")
     assert hosts == {stub.url.removeprefix("http://")}
+
+
+def test_lists_and_quotes_run_in_their_own_direction(console):
+    console.ask("say rtl")
+    expect(console.text.get_by_role("list")).to_have_attribute("dir", "rtl")
+    expect(console.text.get_by_role("paragraph").nth(1)).to_have_css("direction", "ltr")

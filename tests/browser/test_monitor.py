@@ -1,5 +1,7 @@
 """Honest time: what the lines and meters say while a reply is waited for."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -26,7 +28,8 @@ def test_switching_is_announced_and_shows_the_boot(console, stub):
     entry.click()
     expect(page.locator(".note")).to_contain_text("pays the cold boot")
     console.send("say boot")
-    expect(console.monitor).to_contain_text("Booting qwen3-30b-a3b")
+    expect(console.monitor).to_have_text(re.compile(r"^Booting qwen3-30b-a3b · [\d.]+ s$"))
+    expect(page.locator("#context-text")).to_have_text("27 / 4,096")  # the last that is known
     console.settled()
     assert [request["model"] for request in stub.requests] == ["smollm2-135m-moe8", "qwen3-30b-a3b"]
     expect(page.locator(".note")).to_have_text("Switched to qwen3-30b-a3b: its first reply pays the cold boot.")
@@ -42,8 +45,22 @@ def test_twenty_seconds_of_prefill_show_progress_and_can_be_stopped(console, stu
     expect(console.page.locator("#context-text")).to_have_text("4,096 / 4,096")
     console.button("Stop (Esc)").click()
     console.settled()
+    expect(console.monitor).to_contain_text(re.compile(r"^prefilled 1,\d+ of 4,096 · warm, 1,200 cached"))
     console.page.wait_for_timeout(200)
     assert stub.hangups == 1
+
+
+def test_a_stopped_reply_counts_every_token_it_got(console):
+    console.send("say clusters")
+    expect(console.text).to_contain_text("four")
+    console.page.keyboard.press("Escape")
+    console.settled()
+    expect(console.monitor).to_contain_text(re.compile("^4 tokens"))
+
+
+def test_the_engines_memory_is_told_in_a_unit_that_shows_it(console):
+    console.page.locator("#memory").focus()
+    expect(console.page.get_by_role("tooltip")).to_contain_text("trunk103 MiB")
 
 
 def test_ring_and_disk_are_shown_while_decoding(console):

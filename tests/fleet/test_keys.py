@@ -165,12 +165,12 @@ def test_the_journal_writes_what_the_records_say():
     journal.write([record("alice", protocol="openai", endpoint="/v1/chat/completions"), record("alice", error="boom")])
     first = Generation.objects.order_by("id").first()
     assert (first.client, first.protocol, first.prompt_tokens, first.generated_tokens) == ("alice", "openai", 10, 5)
-    assert first.tokens_per_second == 10.0
+    assert first.tokens_per_second == 12.5
     usage = Sums.objects.get()
     assert (usage.client, usage.requests, usage.errors, usage.prompt_tokens) == ("alice", 2, 1, 20)
     assert (usage.cached_tokens, usage.generated_tokens, usage.seconds) == (4, 10, 1.0)
     vault = Vault.objects.get()
-    assert vault.tokens_per_second == 10.0
+    assert vault.tokens_per_second == 12.5
     assert vault.last_used.timestamp() == ApiKey.objects.get().last_used.timestamp() == 1_800_000_000
 
 

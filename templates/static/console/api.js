@@ -1,4 +1,5 @@
 // Talks to the server that sent this page. Every failure becomes a Failure that says what a person can do.
+import { local, session } from "./keep.js";
 import { events } from "./sse.js";
 
 const KEY = "smoe.key";
@@ -12,12 +13,11 @@ export class Failure extends Error {
   }
 }
 
-export const readKey = () => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY) ?? "";
+export const readKey = () => session.get(KEY) ?? local.get(KEY) ?? "";
 
 export function writeKey(key, remember) {
-  sessionStorage.removeItem(KEY);
-  localStorage.removeItem(KEY);
-  if (key) (remember ? localStorage : sessionStorage).setItem(KEY, key);
+  session.set(KEY, remember ? null : key || null);
+  local.set(KEY, remember ? key || null : null);
 }
 
 function kindOf(status, error) {

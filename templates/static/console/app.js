@@ -4,6 +4,7 @@ import { Composer } from "./composer.js";
 import { $, announce, copy, h, toast } from "./dom.js";
 import { count } from "./format.js";
 import { askKey, editSettings, menuKeys, rename } from "./forms.js";
+import { local } from "./keep.js";
 import { Meters, showContext } from "./meters.js";
 import { Models } from "./models.js";
 import { Reply } from "./reply.js";
@@ -56,7 +57,7 @@ function welcome() {
 }
 
 function context() {
-  const last = tree.path(conversation).filter((node) => node.runs).at(-1)?.runs.at(-1);
+  const last = tree.path(conversation).flatMap((node) => node.runs ?? []).findLast((run) => run.total);
   showContext(last ? last.total + last.tokens : 0, last?.window ?? meters.window);
 }
 
@@ -113,7 +114,11 @@ function watch() {
 }
 
 async function save(touched = conversation) {
-  if (await store.save(touched)) return sidebar.refresh();
+  try {
+    if (await store.save(touched)) return sidebar.refresh();
+  } catch (error) {
+    return toast(`The browser could not keep this conversation (${error.message}). Export what must last.`);
+  }
   replies.get(touched.id)?.reply.stop();
   return toast("This conversation was deleted in another tab.");
 }
@@ -302,7 +307,7 @@ function onhide() {
 function theme() {
   const dark = getComputedStyle(document.documentElement).colorScheme === "dark" || (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
   document.documentElement.dataset.theme = dark ? "light" : "dark";
-  localStorage.setItem("smoe.theme", dark ? "light" : "dark");
+  local.set("smoe.theme", dark ? "light" : "dark");
 }
 
 function menu(id, action) {

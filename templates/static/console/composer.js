@@ -1,5 +1,6 @@
 // Where messages are written: grows with its text, keeps the draft, takes files of text.
 import { $, button, h, icon, toast } from "./dom.js";
+import { local } from "./keep.js";
 
 const LIMIT = 1 << 20; // bytes of one file
 
@@ -28,7 +29,7 @@ export class Composer {
   /** The draft of this conversation; `key` names it where it is kept. */
   open(key) {
     this.draft = `smoe.draft.${key}`;
-    this.set(localStorage.getItem(this.draft) ?? "");
+    this.set(local.get(this.draft) ?? "");
     this.files = [];
     this.showFiles();
   }
@@ -40,8 +41,7 @@ export class Composer {
 
   changed() {
     const { value } = this.area;
-    if (value) localStorage.setItem(this.draft, value);
-    else localStorage.removeItem(this.draft);
+    local.set(this.draft, value || null);
     this.area.style.height = "auto";
     this.area.style.height = `${Math.min(this.area.scrollHeight, innerHeight / 2.5)}px`;
   }

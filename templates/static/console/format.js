@@ -15,7 +15,8 @@ export function bytes(n) {
   return `${(n / 1e9).toFixed(n < 1e11 ? 1 : 0)} GB`;
 }
 
-export const gibibytes = (n) => `${(n / 2 ** 30).toFixed(1)} GiB`; // memory, as its makers count it
+/** Memory, as its makers count it. */
+export const gibibytes = (n) => (n < 2 ** 30 ? `${Math.round(n / 2 ** 20)} MiB` : `${(n / 2 ** 30).toFixed(1)} GiB`);
 
 export const percent = (part, whole) => `${whole ? Math.round((100 * part) / whole) : 0}%`;
 

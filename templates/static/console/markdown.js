@@ -12,18 +12,23 @@ function rank(level, above) {
   return above.push(level) + 1;
 }
 
+const RTL = /^\P{L}*[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u;
+
+/** Of what holds blocks: `dir="auto"` passes over children with a direction of their own. */
+const direction = (text) => (RTL.test(text) ? "rtl" : "ltr");
+
 function item(lines, loose, depth) {
   const task = /^\[([ xX])\] /.exec(lines[0]);
   const body = task ? [lines[0].slice(4), ...lines.slice(1)] : lines;
   const parts = blocks(body).map((part) => (part.type === "paragraph" && !loose ? inline(part.text) : element(part, depth)));
   const box = task && h("input", { type: "checkbox", checked: task[1] !== " ", disabled: true, "aria-label": "Task" });
-  return h("li", { dir: "auto" }, box, ...parts);
+  return h("li", {}, box, ...parts);
 }
 
 function table({ align, head, rows }) {
   const row = (tag, texts) => h("tr", {}, head.map((_, column) => h(tag, { dir: "auto", className: align[column] ?? "start" }, ...inline(texts[column] ?? ""))));
   return h("div", { className: "table", tabIndex: 0, role: "region", "aria-label": "Table" },
-    h("table", {}, h("thead", {}, row("th", head)), h("tbody", {}, rows.map((cells) => row("td", cells)))));
+    h("table", { dir: direction(head.join(" ")) }, h("thead", {}, row("th", head)), h("tbody", {}, rows.map((cells) => row("td", cells)))));
 }
 
 function element(block, depth = 0) {
@@ -34,8 +39,8 @@ function element(block, depth = 0) {
   if (type === "table") return table(block);
   if (type === "paragraph") return h("p", { dir: "auto" }, ...inline(text));
   if (depth >= DEPTH) return h("p", {}, (lines ?? items.flat()).join("\n"));
-  if (type === "quote") return h("blockquote", { dir: "auto" }, blocks(lines).map((part) => element(part, depth + 1)));
-  return h(ordered ? "ol" : "ul", { ...(ordered && { start }), dir: "auto" }, items.map((lines) => item(lines, loose, depth + 1)));
+  if (type === "quote") return h("blockquote", { dir: direction(lines.join(" ")) }, blocks(lines).map((part) => element(part, depth + 1)));
+  return h(ordered ? "ol" : "ul", { ...(ordered && { start }), dir: direction(items.flat().join(" ")) }, items.map((lines) => item(lines, loose, depth + 1)));
 }
 
 /** A block of code; growing it only adds the new text's nodes. */

@@ -10,13 +10,14 @@ const temperature = ({ cached }) => (cached ? `warm, ${count(cached)} cached` : 
 
 const live = {
   queue: (run) => [run.position ? `Queued, position ${run.position}` : "Waiting for the server"],
-  boot: (run) => [`Booting ${run.model ?? "the vault"}`, seconds(run.ms.boot)],
+  boot: (run) => [`Booting ${run.model ?? "the vault"}`],
   prefill: (run) => [run.total ? `Prefilling ${count(run.done)} of ${count(run.total)}` : "Prefilling", run.total ? temperature(run) : ""],
   decode: (run) => [tokens(run.tokens), `${rate(run.tokens, run.ms.decode)} tok/s`, `first after ${seconds(run.first)}`],
 };
 
 function frozen(run) {
-  const parts = [`${run.exact || !run.tokens ? "" : "about "}${tokens(run.tokens)}`];
+  if (!run.tokens && run.done < run.total) return [`prefilled ${count(run.done)} of ${count(run.total)}`, temperature(run), seconds(run.elapsed)];
+  const parts = [tokens(run.tokens)];
   if (run.tokens > 1) parts.push(`${rate(run.tokens, run.ms.decode)} tok/s`);
   if (run.first !== null) parts.push(`first after ${seconds(run.first)}`);
   if (run.total) parts.push(`prompt ${count(run.total)}, ${temperature(run)}`);

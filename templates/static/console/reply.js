@@ -3,7 +3,7 @@ import { Failure, streamChat } from "./api.js";
 
 const newRun = () => ({
   at: Date.now(), phase: "queue", position: 0, ms: { queue: 0, boot: 0, prefill: 0, decode: 0 },
-  total: 0, done: 0, cached: 0, tokens: 0, first: null, elapsed: 0, exact: false,
+  total: 0, done: 0, cached: 0, tokens: 0, first: null, elapsed: 0,
 });
 
 const failure = ({ kind, message, wait }) => ({ kind, message, ...(wait && { until: Date.now() + 1000 * wait }) });
@@ -72,7 +72,7 @@ export class Reply {
   }
 
   usage({ prompt_tokens, completion_tokens, prompt_tokens_details: details }) {
-    Object.assign(this.run, { total: prompt_tokens, done: prompt_tokens, tokens: completion_tokens, exact: true });
+    Object.assign(this.run, { total: prompt_tokens, done: prompt_tokens, tokens: completion_tokens });
     this.run.cached = details?.cached_tokens ?? this.run.cached;
   }
 

@@ -1,6 +1,7 @@
 // The list of conversations, searched; a drawer where the screen is narrow.
 import { $, h, toast } from "./dom.js";
-import { all } from "./store.js";
+import { local } from "./keep.js";
+import { all, kept } from "./store.js";
 import { download, take } from "./transfer.js";
 
 const NARROW = matchMedia("(max-width: 800px)");
@@ -18,7 +19,8 @@ export class Sidebar {
     $("import").addEventListener("click", () => $("import-file").click());
     $("import-file").addEventListener("change", ({ target }) => this.import(target));
     NARROW.addEventListener("change", () => this.toggle(!NARROW.matches));
-    this.toggle(!NARROW.matches && localStorage.getItem("smoe.side") !== "closed");
+    kept().then((is) => ($("unkept").hidden = is));
+    this.toggle(!NARROW.matches && local.get("smoe.side") !== "closed");
   }
 
   toggle(on = !this.shown) {
@@ -27,7 +29,7 @@ export class Sidebar {
     $("side").setAttribute("aria-expanded", on);
     $("sidebar").inert = !on;
     $("page").inert = on && NARROW.matches;
-    if (!NARROW.matches) localStorage.setItem("smoe.side", on ? "open" : "closed");
+    if (!NARROW.matches) local.set("smoe.side", on ? "open" : "closed");
     else if (on) $("search").focus();
   }
 

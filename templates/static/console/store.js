@@ -1,4 +1,5 @@
 // Conversations in this browser (IndexedDB), and word between tabs of what changed.
+import { local } from "./keep.js";
 import { merge } from "./tree.js";
 
 const channel = new BroadcastChannel("smoe");
@@ -12,34 +13,52 @@ const wait = (request) => new Promise((resolve, reject) => {
 });
 
 let opened;
+/** The database, or null where the browser grants none. */
 function open() {
-  opened ??= wait(Object.assign(indexedDB.open("smoe", 1), {
+  opened ??= (async () => wait(Object.assign(indexedDB.open("smoe", 1), {
     onupgradeneeded: ({ target }) => target.result.createObjectStore("conversations", { keyPath: "id" }),
-  }));
+  })))().catch(() => null);
   return opened;
 }
 
-const table = async (mode) => (await open()).transaction("conversations", mode).objectStore("conversations");
+/** Whether conversations outlast this page. */
+export const kept = async () => Boolean(await open());
 
-export const all = async () => (await wait((await table("readonly")).getAll())).sort((a, b) => b.updated - a.updated);
+const memory = new Map();
+const inMemory = {
+  all: async () => structuredClone([...memory.values()]),
+  get: async (id) => structuredClone(memory.get(id)),
+  put: async (row) => memory.set(row.id, structuredClone(row)),
+  remove: async (id) => memory.delete(id),
+};
 
-export const get = async (id) => wait((await table("readonly")).get(id));
+async function table(mode) {
+  const database = await open();
+  if (!database) return inMemory;
+  const rows = database.transaction("conversations", mode).objectStore("conversations");
+  return { all: () => wait(rows.getAll()), get: (id) => wait(rows.get(id)), put: (row) => wait(rows.put(row)), remove: (id) => wait(rows.delete(id)) };
+}
+
+export const all = async () => (await (await table("readonly")).all()).sort((a, b) => b.updated - a.updated);
+
+export const get = async (id) => (await table("readonly")).get(id);
 
 /** Writes, after taking in what another tab wrote meanwhile. False: it was deleted elsewhere, and stays so. */
 export async function save(conversation, touch = true) {
   const rows = await table("readwrite");
-  const stored = await wait(rows.get(conversation.id));
+  const stored = await rows.get(conversation.id);
   if (!stored && conversation.version) return false;
   if (stored && stored.version !== conversation.version) merge(conversation, stored);
-  conversation.version = (stored?.version ?? 0) + 1;
+  const version = (stored?.version ?? 0) + 1;
   if (touch) conversation.updated = Date.now();
-  await wait(rows.put(conversation));
+  await rows.put({ ...conversation, version });
+  conversation.version = version; // only now: where there was no room, it has none
   channel.postMessage({ type: "saved", id: conversation.id });
   return true;
 }
 
 export async function remove(id) {
-  await wait((await table("readwrite")).delete(id));
+  await (await table("readwrite")).remove(id);
   channel.postMessage({ type: "removed", id });
 }
 
@@ -66,13 +85,13 @@ channel.onmessage = ({ data }) => {
 // A page that is being left has no time for IndexedDB: the reply so far is put where writing is immediate.
 const PARTIAL = "smoe.partial.";
 
-export const keepPartial = (id, node) => localStorage.setItem(PARTIAL + id, JSON.stringify(node));
+export const keepPartial = (id, node) => local.set(PARTIAL + id, JSON.stringify(node));
 
 /** Takes a kept partial reply into its conversation. */
 export function restorePartial(conversation) {
-  const kept = localStorage.getItem(PARTIAL + conversation.id);
+  const kept = local.get(PARTIAL + conversation.id);
   if (!kept) return;
-  localStorage.removeItem(PARTIAL + conversation.id);
+  local.set(PARTIAL + conversation.id, null);
   const node = JSON.parse(kept);
   if (conversation.nodes[node.id]) Object.assign(conversation.nodes[node.id], node);
 }
