@@ -10,6 +10,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from django.db import OperationalError
+
 from engine import errors as engine
 
 logger = logging.getLogger(__name__)
@@ -109,8 +111,12 @@ def describe(error: BaseException, protocol: Protocol) -> Failure:
         return Failure(400, "invalid_request_error", error.message, error.param, code, details)
     if isinstance(error, engine.GenerationError):
         return _generation_failure(error, protocol)
-    logger.error("unforeseen error", exc_info=error)
     kind = "server_error" if protocol == "openai" else "api_error"
+    if isinstance(error, OperationalError):  # its disk is full, or its server is down
+        logger.error("the database cannot be used: %s", error)
+        message = "The server's database cannot be used; its log tells why."
+        return Failure(503, kind, message, code="database_unavailable", headers={"Retry-After": "10"})
+    logger.error("unforeseen error", exc_info=error)
     return Failure(500, kind, "The server failed on this request; its log tells why.", code="internal_error")
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import httpx
 import openai
 import pytest
+from django.db import OperationalError
 from engine_script import HELLO, finished, prefill, text
 from wire import chat, claude, events, post_stream
 
@@ -228,6 +229,7 @@ FAILURES = [
     (EngineFailed("died."), 500, "server_error", 500, "api_error"),
     (ShuttingDown("bye."), 503, "server_error", 503, "api_error"),
     (KeyError("surprise"), 500, "server_error", 500, "api_error"),
+    (OperationalError("surprise: disk I/O error"), 503, "server_error", 503, "api_error"),
 ]
 
 
