@@ -76,6 +76,50 @@ class Lfuda:
                 return
 
 
+class NextUse:
+    """Out goes what is likely to be needed last: the engine's own policy (engine/native/next_use.h).
+
+    The inverse of the share of its recent turns (faded) in which an expert was used, and the part of a pass until
+    its turn comes.
+    """
+
+    def __init__(self, slots: int, layers: int, experts: int, half_life: float = 32) -> None:
+        count = layers * experts
+        self._free, self._experts, self._fade = slots, experts, 0.5 ** (1 / half_life)
+        self._held = np.zeros(count, bool)
+        self._uses = np.zeros(count)  # faded as of the last one
+        self._used = np.zeros(count, int)  # turns up to the last use
+        self._turns = np.zeros(count, int)  # so far: one more where its turn in this pass has come
+        self._current = 0
+
+    def use(self, expert: Expert) -> bool:
+        place = expert[0] * self._experts + expert[1]
+        hit = bool(self._held[place])
+        if not hit and self._free == 0:
+            held = np.flatnonzero(self._held)
+            self._held[held[np.argmax(self._distance(held))]] = False
+            self._free += 1
+        self._free -= not hit
+        self._advance(place)
+        self._uses[place] = self._uses[place] * self._fade ** (self._turns[place] - self._used[place]) + 1
+        self._used[place] = self._turns[place]
+        self._held[place] = True
+        return hit
+
+    def _advance(self, place: int) -> None:
+        if place <= self._current:
+            self._turns[self._current + 1 :] += 1
+            self._current = -1
+        self._turns[self._current + 1 : place + 1] += 1
+        self._current = place
+
+    def _distance(self, places: np.ndarray) -> np.ndarray:
+        turns = self._turns[places]
+        most = (1 - self._fade**turns) / (1 - self._fade)
+        share = self._uses[places] * self._fade ** (turns - self._used[places]) / most
+        return 1 / (share + 1e-6) + ((places - self._current - 1) % len(self._held)) / len(self._held)
+
+
 class PerLayer:
     """As many slots for each layer, the least recently used of the layer out first."""
 
@@ -104,8 +148,10 @@ def load(path: Path, layers: int, top_k: int) -> np.ndarray:
 
 
 def uses(routing: np.ndarray) -> list[Expert]:
-    """In the order in which decoding asks for them."""
-    return [(layer, int(expert)) for token in routing for layer, chosen in enumerate(token) for expert in chosen]
+    """In the order in which decoding asks for them: a layer's experts in ascending order."""
+    return [
+        (layer, int(expert)) for token in routing for layer, chosen in enumerate(token) for expert in sorted(chosen)
+    ]
 
 
 def misses(cache: Cache, warm: Sequence[Expert], counted: Sequence[Expert]) -> int:
@@ -150,10 +196,11 @@ def _next_uses(sequence: Sequence[Expert]) -> list[int]:
     return following
 
 
-def policies(layers: int, popular: list[Expert]) -> dict[str, Callable[[int], Cache]]:
+def policies(layers: int, experts: int, popular: list[Expert]) -> dict[str, Callable[[int], Cache]]:
     return {
         "lru": Lru,
         "lfu with aging": Lfuda,
+        "next use": lambda slots: NextUse(slots, layers, experts),
         "lru per layer": lambda slots: PerLayer(slots, layers),
         "pinned half + lru": lambda slots: Pinned(slots, popular),
         "pinned nearly all + lru": lambda slots: Pinned(slots, popular, 0.9),
@@ -165,7 +212,7 @@ def replay(routing: np.ndarray, slots: int) -> dict[str, float]:
     half = len(routing) // 2
     warm, counted = uses(routing[:half]), uses(routing[half:])
     popular = [expert for expert, _ in Counter(warm).most_common()]
-    made = policies(routing.shape[1], popular)
+    made = policies(routing.shape[1], int(routing.max()) + 1, popular)
     found = {name: misses(make(slots), warm, counted) for name, make in made.items()}
     found["with foresight"] = least_misses(slots, warm, counted)
     return {name: count / (len(routing) - half) for name, count in found.items()}

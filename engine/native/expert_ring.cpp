@@ -14,6 +14,7 @@
 
 #include "index_list.h"
 #include "memory.h"
+#include "next_use.h"
 
 namespace smoe {
 namespace {
@@ -41,7 +42,7 @@ void relax() {
 class Ring : public ExpertRing {
  public:
   explicit Ring(const Vault& vault, int slots)
-      : vault_(vault), slots_(static_cast<std::size_t>(slots)), free_(slots), cold_(slots), away_(slots),
+      : vault_(vault), next_use_(static_cast<std::size_t>(vault.total_experts())), slots_(static_cast<std::size_t>(slots)), free_(slots), cold_(slots), away_(slots),
         usable_(slots), demands_(slots), hints_(slots) {
     for (int i = 0; i < vault.architecture().moe_layers; ++i) {
       first_.push_back(static_cast<int>(records_.size()));
@@ -88,6 +89,7 @@ class Ring : public ExpertRing {
     }
     add(hit ? hits_ : misses_, std::uint64_t{1});
     add(uses_[at(number)], 1u);
+    next_use_.use(at(number));
     pin(s);
     return true;
   }
@@ -187,12 +189,21 @@ class Ring : public ExpertRing {
     return s;
   }
 
-  // A free slot, or the least recently used one that nobody pins or reads.
+  // A free slot, or of those that nobody pins or reads the one needed last (of equals the least recently used).
   int slot_for_hint() {
     if (!free_.empty()) return free_.pop_front();
-    for (int s = cold_.front(); s != cold_.end(); s = cold_.next(s))
-      if (slots_[at(s)].state.load(std::memory_order_acquire) != pending) return evict(s);
-    return kNone;
+    int found = kNone;
+    float latest = 0;
+    for (int s = cold_.front(); s != cold_.end(); s = cold_.next(s)) {
+      const Slot& slot = slots_[at(s)];
+      if (slot.state.load(std::memory_order_acquire) == pending) continue;
+      const float distance = next_use_.distance(at(slot.expert));
+      if (distance > latest) {
+        latest = distance;
+        found = s;
+      }
+    }
+    return found == kNone ? kNone : evict(found);
   }
 
   // The same, or else that of a hint: one whose read has not begun, or the oldest once its read has ended.
@@ -273,6 +284,7 @@ class Ring : public ExpertRing {
   }
 
   const Vault& vault_;
+  NextUse next_use_;
   std::vector<const ExpertRecord*> records_;  // by flat number
   std::vector<int> first_;                    // flat number of each MoE layer's expert 0
   Pages pool_;

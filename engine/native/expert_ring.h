@@ -1,5 +1,5 @@
-// The expert cache: a fixed number of slots of one size in one pool, filled by I/O threads, least recently used
-// out first. Knows files and bytes, no math. One compute thread calls it; the I/O threads are its own.
+// The expert cache: a fixed number of slots of one size in one pool, filled by I/O threads. Out goes what is likely
+// to be needed last (next_use.h). Knows files and bytes, no math. One compute thread calls it; the I/O threads are its own.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bench import ring_replay
-from bench.ring_replay import Lfuda, Lru, PerLayer, Pinned, least_misses, misses, replay, uses
+from bench.ring_replay import Lfuda, Lru, NextUse, PerLayer, Pinned, least_misses, misses, replay, uses
 
 
 def one_layer(text):
@@ -57,7 +57,22 @@ def test_what_warms_is_not_counted():
 
 def test_uses_are_in_the_order_of_decoding():
     routing = np.array([[[5, 1], [2, 0]], [[1, 5], [3, 2]]])
-    assert uses(routing) == [(0, 5), (0, 1), (1, 2), (1, 0), (0, 1), (0, 5), (1, 3), (1, 2)]
+    assert uses(routing) == [(0, 1), (0, 5), (1, 0), (1, 2), (0, 1), (0, 5), (1, 2), (1, 3)]
+
+
+def test_next_use_keeps_what_fits_of_a_cycle():
+    cycle = [(layer, expert) for _ in range(5) for layer in range(3) for expert in range(4)]
+    for slots in (3, 7, 11):
+        least = least_misses(slots, cycle[:12], cycle[12:])
+        assert (
+            misses(NextUse(slots, 3, 4), cycle[:12], cycle[12:]) == least < misses(Lru(slots), cycle[:12], cycle[12:])
+        )
+
+
+def test_next_use_keeps_the_popular():
+    # 0 is in three passes of four and 1..3 in one each: 0 stays
+    sequence = [(0, 0), (1, 1), (0, 0), (1, 2), (0, 0), (1, 3), (0, 0)]
+    assert hits(NextUse(2, 2, 4), sequence) == "..h.h.h"
 
 
 def test_no_policy_beats_foresight_and_all_agree_where_everything_fits():

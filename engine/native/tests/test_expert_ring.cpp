@@ -61,9 +61,10 @@ static std::pair<int, int> random_expert(std::mt19937& random) {
   return {layer, static_cast<int>(random() % static_cast<unsigned>(kExperts[layer]))};
 }
 
-class LruModel {
+// What a cache that evicts by least recent use would do.
+class Lru {
  public:
-  explicit LruModel(std::size_t slots) : slots_(slots) {}
+  explicit Lru(std::size_t slots) : slots_(slots) {}
 
   bool use(std::pair<int, int> expert) {
     const auto place = std::find(order_.begin(), order_.end(), expert);
@@ -79,23 +80,65 @@ class LruModel {
   std::list<std::pair<int, int>> order_;
 };
 
-TEST(hits_and_misses_are_those_of_an_lru_list) {
+TEST(hits_and_misses_are_counted) {
   for (const int slots : {1, 2, 3, 7, 18, 19}) {
     Bench bench(slots, 1 + slots % 4);
-    LruModel model(static_cast<std::size_t>(slots));
     std::mt19937 random(static_cast<unsigned>(slots));
     std::uint64_t misses = 0;
-    int differ = 0;
     for (int i = 0; i < 1500; ++i) {
       const auto expert = random_expert(random);
-      const bool hit = model.use(expert);
-      misses += !hit;
-      differ += bench.use(expert.first, expert.second) != hit;
+      misses += !bench.use(expert.first, expert.second);
     }
-    CHECK_EQ(differ, 0);
     CHECK_EQ(bench.ring->counters().misses, misses);
     CHECK_EQ(bench.ring->counters().bytes_read, misses * bench.record_bytes());
+    CHECK_EQ(bench.ring->used(), slots);
+    if (slots == 19) CHECK_EQ(misses, 19u);
   }
+}
+
+// Every pass needs all 19: of a cycle, the best that can be done is to keep all slots but the one that reads.
+TEST(a_cycle_larger_than_the_ring_hits_as_far_as_it_fits) {
+  for (const int slots : {2, 5, 12, 18}) {
+    Bench bench(slots);
+    int hits = 0;
+    constexpr int kPasses = 20, kExperts[] = {5, 8, 6};
+    for (int pass = 0; pass < kPasses; ++pass)
+      for (int layer = 0; layer < 3; ++layer)
+        for (int e = 0; e < kExperts[layer]; ++e) hits += bench.use(layer, e) && pass > 0;
+    CHECK(hits >= (slots - 1) * (kPasses - 1));
+  }
+}
+
+// Passes of two experts a layer, experts 0 and 1 in most of them: they stay, whatever else comes by.
+TEST(popular_experts_stay) {
+  Bench bench(8);
+  Lru lru(8);
+  std::mt19937 random(5);
+  int hits = 0, lru_hits = 0;
+  for (int pass = 0; pass < 600; ++pass)
+    for (int layer = 0; layer < 3; ++layer)
+      for (const int e : {0, 1}) {
+        const int expert = random() % 10 < 7 ? e : 2 + static_cast<int>(random() % 3);
+        hits += bench.use(layer, expert);
+        lru_hits += lru.use({layer, expert});
+      }
+  CHECK(hits > lru_hits);
+  CHECK(hits > 600 * 6 * 7 / 10);
+}
+
+// Fame fades: what was popular long ago goes first.
+TEST(what_was_popular_once_leaves) {
+  Bench bench(2);
+  for (int pass = 0; pass < 200; ++pass) {
+    bench.use(0, 0);
+    bench.use(2, 0);
+  }
+  int hits = 0;
+  for (int pass = 0; pass < 400; ++pass) {
+    hits += bench.use(0, 1);
+    hits += bench.use(2, 1);
+  }
+  CHECK(hits > 400);
 }
 
 TEST(no_more_slots_than_experts) {
@@ -115,7 +158,7 @@ TEST(no_more_slots_than_experts) {
 TEST(slots_go_and_come_back) {
   Bench bench(6);
   for (int e = 0; e < 6; ++e) bench.use(1, e);
-  CHECK(bench.ring->request(1, 0));  // in use: stays, and is not the coldest any more
+  CHECK(bench.ring->request(1, 0));  // in use: stays
   const std::uint64_t before = bench.ring->resident();
   bench.ring->resize(3);
   CHECK_EQ(bench.ring->slots(), 3);
@@ -125,13 +168,11 @@ TEST(slots_go_and_come_back) {
 #endif
   CHECK(bench.right(bench.ring->wait(1, 0), 1, 0));
   bench.ring->release(1, 0);
-  for (const int kept : {4, 5, 0}) CHECK(bench.use(1, kept));
-  CHECK(!bench.use(1, 1));
-  CHECK(!bench.use(1, 4));
+  CHECK(bench.use(1, 0));
   bench.ring->resize(100);
   CHECK_EQ(bench.ring->slots(), 6);
-  for (int e = 0; e < 6; ++e) bench.use(0, e % 5);
-  for (int e = 0; e < 6; ++e) CHECK(bench.use(0, e % 5));
+  for (int e = 0; e < 8; ++e) bench.use(1, e);
+  CHECK_EQ(bench.ring->used(), 6);
   bench.ring->resize(0);
   CHECK_EQ(bench.ring->slots(), 1);
   CHECK(!bench.use(2, 0));
@@ -147,7 +188,7 @@ TEST(slots_in_use_cannot_go) {
   for (int e = 0; e < 3; ++e) bench.ring->release(1, e);
   bench.ring->resize(1);
   CHECK_EQ(bench.ring->slots(), 1);
-  CHECK(bench.use(1, 2));
+  CHECK_EQ(bench.ring->used(), 1);
 }
 
 TEST(wrong_options) {
