@@ -28,7 +28,11 @@ def vault(request, interop_dir, card, tmp_path, monkeypatch):
     async def servable():
         return [served]
 
+    async def find(name):
+        return served
+
     monkeypatch.setattr(generation.catalog, "aservable", servable)
+    monkeypatch.setattr(generation.catalog, "afind", find)
     return served, json.loads((directory / "golden.json").read_text())["cases"]
 
 
