@@ -32,7 +32,9 @@ const Flag kFlags[] = {
     {"--config", "FILE", &Args::config, "the checkpoint's config.json, for a version-1 vault"},
     {"--serve", nullptr, &Args::serve, "speak the serve protocol on stdin and stdout"},
     {"--tokens-in", "CSV", &Args::tokens_in, "run once on these ids and print the ids that follow"},
-    {"--tokens", "N", &Args::tokens, "ids to generate with --tokens-in", {0, 8192}},
+    {"--tokens", "N", &Args::tokens, "ids to generate with --tokens-in or bench", {0, 8192}},
+    {"--prompt", "N", &Args::prompt, "with bench: ids of the prompt", {1, 1 << 20}},
+    {"--json", nullptr, &Args::json, "with bench: figures as JSON"},
     {"--logits", "FILE", &Args::logits, "with --tokens-in: float32 logits after every id, [ids][vocabulary]"},
     {"--ctx", "N", &Args::ctx,
      "window: positions that attention sees; 0: the longest up to the trained length that --kv-cache-mb holds, 4096 at least",
@@ -122,7 +124,9 @@ Error check(const Args& args) {
   if (!args.memory.empty() && !parse_bytes(args.memory, &bytes))
     return {"--memory: wants an amount such as 6G or 800M, not '" + args.memory + "'"};
   if (args.exact && args.fast) return {"--exact and --fast exclude each other"};
-  if (args.serve == !args.tokens_in.empty()) return {"--serve or --tokens-in: exactly one of them"};
+  if (args.serve + args.bench + !args.tokens_in.empty() != 1)
+    return {"--serve, --tokens-in or bench: exactly one of them"};
+  if (args.bench && args.tokens == 0) return {"--tokens: bench wants one at least"};
   if (!args.logits.empty() && args.serve) return {"--logits: goes with --tokens-in"};
   return {};
 }
@@ -145,7 +149,8 @@ bool parse_bytes(const std::string& text, std::uint64_t* out) {
 }
 
 Error parse_args(const std::vector<std::string>& words, Args* out) {
-  for (std::size_t i = 0; i < words.size(); ++i) {
+  out->bench = !words.empty() && words[0] == "bench";
+  for (std::size_t i = out->bench ? 1 : 0; i < words.size(); ++i) {
     const std::size_t equals = words[i].find('=');
     const Flag* const flag = find(words[i].substr(0, equals));
     if (flag == nullptr) return {words[i] + ": unknown flag (see --help)"};
@@ -160,7 +165,7 @@ Error parse_args(const std::vector<std::string>& words, Args* out) {
 }
 
 std::string help_text() {
-  std::string out = "smoe-engine --vault FILE --serve | --tokens-in CSV [flags]\n\n";
+  std::string out = "smoe-engine --vault FILE --serve | --tokens-in CSV [flags]\nsmoe-engine bench --vault FILE [flags]\n\n";
   for (const Flag& flag : kFlags) {
     std::string left = std::string("  ") + flag.name + (flag.value != nullptr ? std::string(" ") + flag.value : "");
     left.resize(std::max<std::size_t>(left.size() + 2, 24), ' ');

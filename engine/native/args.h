@@ -12,9 +12,10 @@ namespace smoe {
 
 struct Args {
   std::string vault, scout, config;
-  bool serve = false;
+  bool serve = false, bench = false;
   std::string tokens_in, logits;
-  int tokens = 128;
+  int tokens = 128, prompt = 512;
+  bool json = false;
 
   int ctx = 0, chunk = 512, conversations = 4;
   std::string kv = "f32";
@@ -35,7 +36,7 @@ struct Args {
 // "6G", "1.5GiB", "800M": bytes, in powers of 1024. False where it is no amount.
 bool parse_bytes(const std::string& text, std::uint64_t* out);
 
-// The message names the flag.
+// The first word may be the command `bench`. The message names the flag.
 Error parse_args(const std::vector<std::string>& words, Args* out);
 std::string help_text();
 SamplingOptions sampling_defaults(const Args& args);

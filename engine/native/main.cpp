@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "args.h"
+#include "bench.h"
 #include "engine.h"
 #include "generate.h"
 #include "serve.h"
@@ -87,6 +88,15 @@ int run_once(const Args& args) {
   return failure.reason.empty() ? 0 : fail({failure.reason + " " + failure.detail});
 }
 
+int bench(const Args& args) {
+  std::unique_ptr<Engine> engine;
+  if (Error error = Engine::boot(args, log_line, &engine)) return fail(error);
+  Measured prefill, decode;
+  if (Error error = measure(*engine, args.prompt, args.tokens, &prefill, &decode)) return fail(error);
+  std::cout << (args.json ? as_json(*engine, prefill, decode) : as_text(prefill) + as_text(decode));
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -96,5 +106,6 @@ int main(int argc, char** argv) {
   if (args.help) std::cout << help_text();
   if (args.version) std::cout << "smoe-engine " << kVersion << "\n";
   if (args.help || args.version) return 0;
+  if (args.bench) return bench(args);
   return args.serve ? serve(args) : run_once(args);
 }
