@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import os
 import pty
+import select
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,7 +107,14 @@ def terminal(stub) -> Iterator[tuple[subprocess.Popen, int]]:
     """The command in a terminal of its own, and the person's end of that terminal."""
     person, screen = pty.openpty()
     command = [sys.executable, str(MANAGE), "chat", "--url", stub.url]
-    process = subprocess.Popen(command, stdin=screen, stdout=screen, stderr=screen, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stdin=screen,
+        stdout=screen,
+        stderr=screen,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),  # as a shell starts a background job
+    )
     os.close(screen)
     yield process, person
     process.kill()
@@ -114,7 +124,10 @@ def terminal(stub) -> Iterator[tuple[subprocess.Popen, int]]:
 
 def read_until(person: int, words: str) -> str:
     seen = ""
+    deadline = time.monotonic() + 60
     while words not in seen:
+        ready, _, _ = select.select([person], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, f"{words!r} did not come; what did: {seen!r}"
         seen += os.read(person, 4096).decode(errors="replace")
     return seen
 

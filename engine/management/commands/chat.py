@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import signal
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
@@ -30,6 +31,8 @@ class Command(BaseCommand):
         parser.add_argument("--system", default="", help="a system prompt")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        # A shell starts its background jobs with SIGINT ignored, and Python leaves it so: Ctrl-C must be felt here.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         live = sys.stdin.isatty() and sys.stdout.isatty()
         screen = Screen(sys.stdout, live)
         try:
