@@ -40,10 +40,15 @@ BREATH = 16  # events in a row before others get the event loop
 async def stream(request: GenerationRequest) -> AsyncIterator[Event]:
     """[Queued..] [Booting..] Prefill [text, reasoning and tool call deltas..] Finished."""
     record = records.new(request)
+    keeps_text = settings.SMOE.log_text
+    if keeps_text:
+        record.prompt = records.prompt_text(request)
     try:
         records.start(record)
         async with contextlib.aclosing(_generate(request, record)) as events:
             async for event in events:
+                if keeps_text:
+                    record.hear(event)
                 yield event
     except Exception as error:
         record.error = error.message if isinstance(error, GenerationError) else f"internal error: {error!r}"

@@ -1,4 +1,4 @@
-"""What is known of a generation once it is over: for the request log and the metrics. Holds no text."""
+"""What is known of a generation once it is over: for the request log and the metrics. No text unless asked."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from .messages import FinishReason, GenerationRequest, Timings, Usage
+from .messages import (
+    Event,
+    FinishReason,
+    GenerationRequest,
+    ReasoningDelta,
+    TextDelta,
+    Timings,
+    ToolCallDelta,
+    ToolCallStart,
+    Usage,
+)
 
 log = logging.getLogger("smoe.generation")
 
@@ -32,6 +43,17 @@ class Record:
     endpoint: str = ""
     client_name: str = ""  # as its User-Agent says
     admitted: bool = False  # by those of `on_started` that count
+    prompt: str = ""  # with `--log-text` only, as is the reply
+    reply: str = ""
+
+    def hear(self, event: Event) -> None:
+        """Keeps what the client is told of the reply: its text, thoughts and calls."""
+        if isinstance(event, TextDelta | ReasoningDelta):
+            self.reply += event.text
+        elif isinstance(event, ToolCallStart):
+            self.reply += f"\n[{event.name}] "
+        elif isinstance(event, ToolCallDelta):
+            self.reply += event.arguments
 
 
 recent: deque[Record] = deque(maxlen=256)
@@ -48,6 +70,18 @@ def new(request: GenerationRequest) -> Record:
         endpoint=request.endpoint,
         client_name=request.client_name,
     )
+
+
+def prompt_text(request: GenerationRequest) -> str:
+    """The prompt for people to read: raw text as it came, messages one after the other under their roles."""
+    if request.text_prompt is not None:
+        return request.text_prompt
+    return "\n\n".join(f"{message['role']}: {_said(message)}" for message in request.messages)
+
+
+def _said(message: dict[str, Any]) -> str:
+    calls = [f"[{call['function']['name']}] {call['function']['arguments']}" for call in message.get("tool_calls", ())]
+    return "\n".join(filter(None, [message.get("reasoning_content"), message.get("content"), *calls]))
 
 
 def start(record: Record) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth import get_user_model
 from django.http import HttpRequest, JsonResponse
@@ -19,6 +20,7 @@ class FleetAdminSite(admin.AdminSite):
     site_url = None  # the console's link stands beside the user's name
     login_form = ThrottledLoginForm
     index_template = "admin/cockpit.html"
+    enable_nav_sidebar = False  # the lists need the width; the header leads to each
 
     def get_urls(self):
         from . import signin  # its form needs the loaded models
@@ -33,6 +35,9 @@ class FleetAdminSite(admin.AdminSite):
         """While there is no user, it says where the first one's link is."""
         newcomer = not get_user_model().objects.exists()
         return super().login(request, {"newcomer": newcomer, **(extra_context or {})})
+
+    def each_context(self, request):
+        return {**super().each_context(request), "keeps_text": settings.SMOE.log_text}
 
     def get_app_list(self, request, app_label=None):
         """The fleet comes first, in the order in which an operator needs its lists."""

@@ -16,7 +16,7 @@ from . import control, server_file
 @csrf_exempt  # the token is no cookie: no browser sends it by itself
 @require_POST
 def command(request: HttpRequest, action: str) -> JsonResponse:
-    """{"message": ...} or {"error": ...}. Form fields: `name` for switch."""
+    """{"message": ...} or {"error": ...}. Form fields: `name` for switch and warm_up."""
     if not _may_steer(request):
         return _error("The control token is wrong: run the command as the server's user.", HTTPStatus.FORBIDDEN)
     try:
@@ -34,6 +34,8 @@ def _may_steer(request: HttpRequest) -> bool:
 def _run(action: str, name: str) -> str:
     if action == "switch":
         return control.switch(name)
+    if action == "warm_up":
+        return control.warm_up(name)
     if action == "unload":
         return control.unload()
     return f"{control.rescan()}."

@@ -22,6 +22,7 @@ from engine import happenings, records
 from engine.happenings import Happening
 from engine.records import Record
 
+from . import heats
 from .keys import keyring
 from .metrics import metrics
 from .models import ApiKey, Event, Generation, Usage, Vault
@@ -33,6 +34,7 @@ BATCH = 500
 GATHER_SECONDS = 0.2  # lets rows that end together share a transaction
 ATTEMPTS = 5
 SWEEP_SECONDS = 3600.0
+TEXT_LIMIT = 1_000_000  # characters kept of a prompt and of a reply
 
 Entry = Record | Happening
 
@@ -156,6 +158,8 @@ def _generation(record: Record) -> Generation:
         bytes_read=timings.bytes_read,
         finish_reason=record.reason or "",
         error=clean(record.error),
+        prompt=clean(record.prompt)[:TEXT_LIMIT],
+        reply=clean(record.reply)[:TEXT_LIMIT],
     )
 
 
@@ -200,7 +204,7 @@ def _note_use(finished: list[Record]) -> None:
 
 
 journal = Journal()
-_FINISHED = (keyring.leave, journal.note, metrics.finished)
+_FINISHED = (keyring.leave, journal.note, metrics.finished, heats.after)
 _HAPPENED = (journal.note, metrics.happened)
 
 

@@ -113,7 +113,7 @@ class Event(models.Model):
 
 
 class Generation(models.Model):
-    """The request log: one row a generation, no text of prompt or reply."""
+    """The request log: one row a generation. `prompt` and `reply` are empty unless `--log-text` asks for them."""
 
     time = models.DateTimeField(db_index=True, help_text=_("When it ended."))
     request_id = models.CharField(max_length=64, blank=True, db_index=True)
@@ -135,11 +135,13 @@ class Generation(models.Model):
     bytes_read = models.BigIntegerField(null=True)
     finish_reason = models.CharField(max_length=16, blank=True, db_index=True)
     error = models.TextField(blank=True)
+    prompt = models.TextField(blank=True)
+    reply = models.TextField(blank=True)
 
     class Meta:
         ordering = ["-time", "-id"]
         verbose_name = _("request")
-        verbose_name_plural = _("request log")
+        verbose_name_plural = _("requests")
 
     def __str__(self) -> str:
         return f"{self.request_id or self.pk} on {self.vault or 'no vault'}"
@@ -150,6 +152,18 @@ class Generation(models.Model):
         if self.decode_ms <= 0 or self.generated_tokens < 2:
             return None
         return self.generated_tokens * 1000 / self.decode_ms
+
+
+class ExpertUse(models.Model):
+    """How often each expert of a vault was used, over every boot. Apart from the vault's row, which is read often."""
+
+    vault = models.CharField(max_length=255, unique=True)
+    first = models.PositiveIntegerField(help_text=_("The layer that counts begins with."))
+    counts = models.JSONField(help_text=_("One list a MoE layer."))
+    since = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.vault
 
 
 class ApiKey(models.Model):

@@ -10,7 +10,7 @@ from .views import console
 
 urlpatterns = [
     path("admin/", admin.site.urls),
-    re_path(r"^control/(?P<action>switch|unload|rescan)$", control_views.command, name="control"),
+    re_path(r"^control/(?P<action>switch|warm_up|unload|rescan)$", control_views.command, name="control"),
     path("metrics", metrics.view, name="metrics"),
     path("", console, name="console"),
 ]

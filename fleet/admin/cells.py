@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -55,6 +58,21 @@ def fit(vault: Vault, positions: int) -> SafeString | str:
         human_bytes(need.least),
         round(share * 100),
     )
+
+
+def noted(text: str, note: str) -> SafeString:
+    return format_html("{}<small class='smoe-note'>{}</small>", text, note)
+
+
+def lines(first: str, note: str) -> SafeString:
+    """Figures that stay whole, and what matters less under them."""
+    return format_html("<span class='smoe-lines'>{}</span><small class='smoe-note smoe-lines'>{}</small>", first, note)
+
+
+def moment(time: datetime) -> str:
+    """To the second; the year where it is another."""
+    local = timezone.localtime(time)
+    return local.strftime("%b %d, %H:%M:%S" if local.year == timezone.localtime().year else "%Y %b %d, %H:%M:%S")
 
 
 def speed(tokens_per_second: float | None) -> str:

@@ -14,6 +14,7 @@ from . import cells
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(admin.ModelAdmin):
+    change_list_template = "admin/fleet/apikey/list.html"
     list_display = ("name", "hint", "state", "owner", "requests_at_once", "tokens_a_day", "expires", "last_used")
     list_filter = ("owner", "created", "expires")
     search_fields = ("name", "hint", "owner__username")
@@ -27,6 +28,10 @@ class ApiKeyAdmin(admin.ModelAdmin):
         ("Limits", {"fields": ("requests_at_once", "tokens_a_day", "vaults")}),
         ("History", {"fields": ("hint", "state", "created", "last_used")}),
     )
+
+    def changelist_view(self, request, extra_context=None):
+        extra = {"title": "API keys", "no_key_yet": not ApiKey.objects.exists()}
+        return super().changelist_view(request, {**extra, **(extra_context or {})})
 
     def get_fieldsets(self, request, obj=None):
         return super().get_fieldsets(request, obj)[: None if obj else 2]

@@ -8,13 +8,17 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
+from django.utils.html import format_html
 
-from ..models import Event, Generation, Usage
+from ..models import ApiKey, Event, Generation, Usage
+from ..tables import human_bytes
+from ..usage import with_user
 from . import cells
 
 
 class RecordAdmin(admin.ModelAdmin):
     change_list_template = "admin/fleet/records.html"
+    change_form_template = "admin/fleet/record.html"
     list_per_page = 50
     show_full_result_count = False
 
@@ -35,6 +39,14 @@ class RecordAdmin(admin.ModelAdmin):
         writer.writerows([_harmless(value) for value in row] for row in rows.iterator(chunk_size=2000))
         return response
 
+    def changelist_view(self, request, extra_context=None):
+        title = str(self.opts.verbose_name_plural).capitalize()
+        return super().changelist_view(request, {"title": title, **(extra_context or {})})
+
+    @admin.display(description="time", ordering="time")
+    def when(self, row: Event | Generation):
+        return cells.moment(row.time)
+
     def has_add_permission(self, request):
         return False
 
@@ -44,31 +56,37 @@ class RecordAdmin(admin.ModelAdmin):
 
 @admin.register(Event)
 class EventAdmin(RecordAdmin):
-    list_display = ("time", "kind", "vault", "message")
+    list_display = ("when", "kind", "vault", "message")
     list_filter = ("kind", "time")
     search_fields = ("message", "vault")
 
 
 @admin.register(Generation)
 class GenerationAdmin(RecordAdmin):
-    list_display = (
-        *("time", "protocol", "vault", "client", "prompt_tokens", "cached_tokens", "generated_tokens"),
-        *("queue", "prefill", "decode", "speed", "outcome"),
-    )
+    list_display = ("when", "vault", "who", "tokens", "times", "speed", "outcome")
     list_filter = ("protocol", "finish_reason", "vault", "time")
     search_fields = ("request_id", "client", "client_name", "vault", "error")
+    search_help_text = "Request id, key or address, client program, vault or error"
 
-    @admin.display(description="queue", ordering="queue_ms")
-    def queue(self, row: Generation):
-        return _seconds(row.queue_ms + row.boot_ms)
+    def get_fieldsets(self, request, obj=None):
+        told = ("Outcome", {"fields": ("outcome", *(["error"] if obj and obj.error else []))})
+        texts = [name for name in ("prompt", "reply") if obj and getattr(obj, name)]
+        text = [("Text", {"fields": [f"text_of_{name}" for name in texts]})] if texts else []
+        return [*_REQUEST, told, *text]
 
-    @admin.display(description="prefill", ordering="prefill_ms")
-    def prefill(self, row: Generation):
-        return _seconds(row.prefill_ms)
+    @admin.display(description="client", ordering="client")
+    def who(self, row: Generation):
+        return cells.noted(row.client or "-", " ".join(filter(None, [row.protocol, _program(row.client_name)])))
 
-    @admin.display(description="decode", ordering="decode_ms")
-    def decode(self, row: Generation):
-        return _seconds(row.decode_ms)
+    @admin.display(description="tokens", ordering="generated_tokens")
+    def tokens(self, row: Generation):
+        cached = f"{row.cached_tokens:,} cached" if row.cached_tokens else "none cached"
+        return cells.lines(f"{row.prompt_tokens:,} in, {row.generated_tokens:,} out", cached)
+
+    @admin.display(description="time", ordering="decode_ms")
+    def times(self, row: Generation):
+        waited = f"queue {_seconds(row.queue_ms)}" + (f", boot {_seconds(row.boot_ms)}" if row.boot_ms else "")
+        return cells.lines(f"prefill {_seconds(row.prefill_ms)}, decode {_seconds(row.decode_ms)}", waited)
 
     @admin.display(description="speed")
     def speed(self, row: Generation):
@@ -78,19 +96,84 @@ class GenerationAdmin(RecordAdmin):
     def outcome(self, row: Generation):
         return cells.badge("error", "bad", row.error) if row.error else row.finish_reason
 
+    @admin.display(description="queue")
+    def queue(self, row: Generation):
+        return _seconds(row.queue_ms)
+
+    @admin.display(description="boot")
+    def boot(self, row: Generation):
+        return _seconds(row.boot_ms)
+
+    @admin.display(description="prefill")
+    def prefill(self, row: Generation):
+        return _seconds(row.prefill_ms)
+
+    @admin.display(description="decode")
+    def decode(self, row: Generation):
+        return _seconds(row.decode_ms)
+
+    @admin.display(description="waiting for disk")
+    def stall(self, row: Generation):
+        return "-" if row.stall_ms is None else _seconds(row.stall_ms)
+
+    @admin.display(description="read from disk")
+    def read(self, row: Generation):
+        return "-" if row.bytes_read is None else human_bytes(row.bytes_read)
+
+    @admin.display(description="prompt")
+    def text_of_prompt(self, row: Generation):
+        return format_html("<pre>{}</pre>", row.prompt)
+
+    @admin.display(description="reply")
+    def text_of_reply(self, row: Generation):
+        return format_html("<pre>{}</pre>", row.reply)
+
+
+_REQUEST = (
+    (None, {"fields": (("when", "vault", "endpoint"), ("client", "client_name", "request_id"))}),
+    ("Tokens", {"fields": (("prompt_tokens", "cached_tokens", "generated_tokens"),)}),
+    ("Time", {"fields": (("queue", "boot", "prefill"), ("decode", "stall", "speed"))}),
+    ("Experts", {"fields": (("expert_hits", "expert_misses", "read"),)}),
+)
+
+
+class UserFilter(admin.SimpleListFilter):
+    """By who owns the keys now."""
+
+    title = parameter_name = "user"
+
+    def lookups(self, request, model_admin):
+        owners = ApiKey.objects.exclude(owner=None).values_list("owner__username", flat=True)
+        return [(name, name) for name in owners.distinct().order_by("owner__username")]
+
+    def queryset(self, request, queryset):
+        return queryset.filter(user=self.value()) if self.value() else queryset
+
 
 @admin.register(Usage)
 class UsageAdmin(RecordAdmin):
     list_display = (
-        *("day", "client", "vault", "requests", "errors"),
+        *("day", "client", "user", "vault", "requests", "errors"),
         *("prompt_tokens", "cached_tokens", "generated_tokens", "time"),
     )
-    list_filter = ("day", "vault")
+    list_filter = ("day", "vault", UserFilter)
     search_fields = ("client", "vault")
+
+    def get_queryset(self, request):
+        return with_user(super().get_queryset(request))
+
+    @admin.display(description="user", ordering="user")
+    def user(self, row: Usage):
+        return row.user or "-"
 
     @admin.display(description="engine time", ordering="seconds")
     def time(self, row: Usage):
         return _seconds(row.seconds * 1000)
+
+
+def _program(user_agent: str) -> str:
+    """The first word tells programs apart, but for browsers, which all begin with the same."""
+    return "browser" if user_agent.startswith("Mozilla/") else user_agent.partition(" ")[0]
 
 
 def _harmless(value):

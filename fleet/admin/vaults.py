@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.urls import path, reverse
 from django.utils.html import format_html
 
-from .. import catalog, control, verification
+from .. import catalog, control, heats, verification
 from ..models import Vault
 from ..tables import human_bytes
 from . import cells
@@ -151,6 +151,18 @@ class VaultAdmin(admin.ModelAdmin):
     def metadata_text(self, row: Vault):
         return format_html("<pre>{}</pre>", json.dumps(row.metadata, indent=2, ensure_ascii=False))
 
+    def get_fieldsets(self, request, obj=None):
+        """Without what is empty: a file that cannot be read has no anatomy."""
+        sets = super().get_fieldsets(request, obj)
+        if obj is None:
+            return sets
+        hidden = {"Architecture"} if not obj.top_k else set()
+        empty = {name for name in ("description", "lineage", "assumed", "tokenizer_note") if not getattr(obj, name)}
+        if not (obj.reason or obj.tokenizer_note):
+            empty.add("why")
+        shown = [(title, told) for title, told in sets if title not in hidden]
+        return [(title, {**told, "fields": _without(told["fields"], empty)}) for title, told in shown]
+
     # --- pages ------------------------------------------------------------------------------------------------------
 
     def changelist_view(self, request, extra_context=None):
@@ -168,6 +180,7 @@ class VaultAdmin(admin.ModelAdmin):
             path("rescan/", view(self.rescan_view), name="fleet_vault_rescan"),
             path("unload/", view(self.unload_view), name="fleet_vault_unload"),
             path("<int:pk>/switch/", view(self.switch_view), name="fleet_vault_switch"),
+            path("<int:pk>/warm/", view(self.warm_view), name="fleet_vault_warm"),
             path("<int:pk>/verify/", view(self.verify_view), name="fleet_vault_verify"),
             path("<int:pk>/live.json", view(self.live_view), name="fleet_vault_live"),
             *super().get_urls(),
@@ -202,6 +215,13 @@ class VaultAdmin(admin.ModelAdmin):
             return self._get_obj_does_not_exist_redirect(request, self.opts, str(pk))
         return self._posted(request, lambda: control.switch(vault.name))
 
+    def warm_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        vault = self.get_object(request, str(pk))
+        if vault is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, str(pk))
+        page = reverse("admin:fleet_vault_change", args=[pk])
+        return self._posted(request, lambda: control.warm_up(vault.name), page)
+
     def verify_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         vault = self.get_object(request, str(pk))
         if vault is None:
@@ -214,7 +234,7 @@ class VaultAdmin(admin.ModelAdmin):
         vault = self.get_object(request, str(pk))
         if vault is None or not self.has_view_permission(request, vault):
             raise PermissionDenied
-        heat = control.heat() if control.snapshot().model == vault.name else None
+        heat = heats.total(vault.name)
         job = verification.latest(vault.name)
         told = {"heat": asdict(heat) if heat else None, "verification": asdict(job) if job else None}
         return JsonResponse(told, headers={"Cache-Control": "no-store"})
@@ -233,6 +253,12 @@ class VaultAdmin(admin.ModelAdmin):
             self.message_user(request, work(), messages.SUCCESS)
         except control.ControlError as error:
             self.message_user(request, str(error), messages.ERROR)
+
+
+def _without(fields: tuple, names: set[str]) -> list:
+    """Of a fieldset: single fields and rows of them."""
+    rows = [tuple(n for n in row if n not in names) if isinstance(row, tuple) else row for row in fields]
+    return [row for row in rows if row and row not in names]
 
 
 def _note_of_fit(row: Vault):

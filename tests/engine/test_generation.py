@@ -228,6 +228,17 @@ async def test_records(fleet, says, monkeypatch):
     assert list(records.recent)[-3:] == told
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+async def test_text_is_kept_only_where_the_operator_asks(fleet, says, monkeypatch, settings, keeps):
+    settings.SMOE = dataclasses.replace(settings.SMOE, log_text=keeps)
+    told = []
+    monkeypatch.setattr(records, "on_finished", [told.append])
+    says("an answer")
+    await run([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}])
+    kept = ("system: Be brief.\n\nuser: hi", "an answer") if keeps else ("", "")
+    assert (told[0].prompt, told[0].reply) == kept
+
+
 async def test_a_fast_engine_does_not_starve_others(fleet, says, double):
     """The event loop runs other tasks while a reply that is there at once is told."""
     double.play(batch=10_000)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from engine_double import WorkerDouble
 
+from engine.protocol import Heat
 from fleet import catalog
 
 
@@ -40,4 +41,5 @@ def open_dir():
 def worker(monkeypatch):
     double = WorkerDouble()
     monkeypatch.setattr("fleet.control.get_worker", lambda: double)
+    monkeypatch.setattr("fleet.heats._told", (("", None), Heat(0, [])))
     return double

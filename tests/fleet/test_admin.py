@@ -1,17 +1,21 @@
 """The admin through Django's test client: pages, rights and operations."""
 
+import dataclasses
+import io
+import json
 import threading
 
 import pytest
 import vault_pairs as pairs
 from django.contrib.auth.models import Permission, User
+from django.core.management import call_command
 from django.urls import reverse
 from django.utils import timezone
 
 from engine.errors import EngineFailed
 from engine.protocol import Heat
-from fleet import catalog
-from fleet.models import Event, Generation, Vault
+from fleet import catalog, heats
+from fleet.models import ApiKey, Event, Generation, Usage, Vault
 
 pytestmark = pytest.mark.django_db
 
@@ -122,7 +126,7 @@ def test_the_live_view_tells_what_the_worker_says(admin_client, fleet, worker):
     assert live["engine"]["model"] == "whole"
     assert live["engine"]["waiting"] == 2
     assert live["status"] == {"state": "decode", "hits": 30, "rss": 1000}
-    assert live["generations"][0]["speed"] == 10.0
+    assert live["generations"][0]["speed"] == 11.0
     assert live["machine"]["total"] > live["machine"]["available"] > 0
 
 
@@ -146,7 +150,60 @@ def test_a_vaults_page_shows_its_heat_while_it_runs(admin_client, fleet, worker)
     live = f"/admin/fleet/vault/{vault.pk}/live.json"
     assert admin_client.get(live).json() == {"heat": None, "verification": None}
     worker.model = "whole"
-    assert admin_client.get(live).json()["heat"] == {"first": 0, "counts": [[3, 0]]}
+    assert admin_client.get(live).json()["heat"]["counts"] == [[3, 0]]
+    worker.hot = Heat(0, [[4, 2]])
+    assert admin_client.get(live).json()["heat"]["counts"] == [[4, 2]]
+
+
+def test_the_heat_outlasts_the_engine(admin_client, fleet, worker):
+    heats.add("whole", 7, Heat(1, [[3, 0], [1, 1]]))
+    heats.add("whole", 7, Heat(1, [[4, 0], [1, 2]]))
+    heats.add("whole", 8, Heat(1, [[10, 0], [0, 0]]))  # another process counts from nothing
+    live = f"/admin/fleet/vault/{Vault.objects.get(name='whole').pk}/live.json"
+    heat = admin_client.get(live).json()["heat"]
+    assert (heat["first"], heat["counts"]) == (1, [[14, 0], [1, 2]])
+    heats.add("whole", 9, Heat(0, [[5]]))  # another vault under the same name
+    assert admin_client.get(live).json()["heat"]["counts"] == [[5]]
+
+
+def test_warm_up_lets_the_vault_write(admin_client, fleet, worker, monkeypatch):
+    asked = []
+
+    async def stream(request):
+        asked.append((request.model, request.max_tokens))
+        yield None
+
+    monkeypatch.setattr("engine.generation.stream", stream)
+    page = reverse("admin:fleet_vault_warm", args=[Vault.objects.get(name="whole").pk])
+    assert "whole is warm." in messages(admin_client.post(page, follow=True))
+    assert asked == [("whole", 32)]
+    cut = reverse("admin:fleet_vault_warm", args=[Vault.objects.get(name="cut").pk])
+    assert "cannot be served" in messages(admin_client.post(cut, follow=True))
+
+
+def test_the_admin_says_that_text_is_kept_and_shows_it(admin_client, fleet, worker, settings):
+    row = Generation.objects.create(time=timezone.now(), prompt="user: <b>hi</b>", reply="Hello.")
+    words = "The text of prompts and replies is being kept"
+    assert words not in admin_client.get("/admin/").content.decode()
+    settings.SMOE = dataclasses.replace(settings.SMOE, log_text=True)
+    page = admin_client.get(f"/admin/fleet/generation/{row.pk}/change/").content.decode()
+    assert words in page
+    assert "user: &lt;b&gt;hi&lt;/b&gt;" in page
+    assert "Hello." in page
+
+
+def test_usage_is_told_by_user(admin_client, worker):
+    ann = User.objects.create_user("ann")
+    ApiKey.objects.create(name="laptop", digest="1", owner=ann)
+    ApiKey.objects.create(name="phone", digest="2", owner=ann)
+    for client, tokens in (("laptop", 3), ("phone", 4), ("127.0.0.1", 5)):
+        Usage.objects.create(day=timezone.now().date(), client=client, generated_tokens=tokens)
+    page = admin_client.get("/admin/fleet/usage/?user=ann").content.decode()
+    assert "phone" in page
+    assert "127.0.0.1" not in page.split("result_list")[1]
+    out = io.StringIO()
+    call_command("usage", "--by", "user", "--json", stdout=out)
+    assert {row["user"]: row["generated_tokens"] for row in json.loads(out.getvalue())} == {"ann": 7, None: 5}
 
 
 @pytest.mark.django_db(transaction=True)

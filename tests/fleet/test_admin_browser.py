@@ -101,10 +101,16 @@ def test_rescan_switch_and_unload(page, worker, fleet_dir):
 
 
 def test_verify_and_the_picture_of_hot_experts(page, worker):
+    page.goto(f"/admin/fleet/vault/{Vault.objects.get(name='whole').pk}/change/")
+    expect(page.locator(".smoe-heat-words")).to_contain_text("No reply has used")
+    expect(page.locator("canvas.smoe-heat")).to_be_hidden()
     worker.model, worker.hot = "whole", Heat(0, [[90, 10]])
     page.goto(f"/admin/fleet/vault/{Vault.objects.get(name='whole').pk}/change/")
-    expect(page.locator(".smoe-heat-words")).to_contain_text("100 uses since the boot")
-    expect(page.locator("canvas.smoe-heat")).to_be_visible()
+    expect(page.locator(".smoe-heat-words")).to_contain_text("100 uses since")
+    canvas = page.locator("canvas.smoe-heat")
+    expect(canvas).to_be_visible()
+    canvas.hover(position={"x": 5, "y": 5})
+    expect(page.locator(".smoe-heat-at")).to_have_text("layer 0, expert 0: 90 uses")
     page.get_by_role("button", name="Verify").click()
     expect(page.locator(".smoe-verify span")).to_have_text("sound")
 

@@ -60,6 +60,7 @@ function draw(tokens) {
   speeds.push(tokens);
   if (speeds.length > CHART_POINTS) speeds.shift();
   const top = Math.max(...speeds, 1);
+  write("peak", Math.max(...speeds) > 0 ? `; at most ${Math.max(...speeds).toFixed(1)}` : "");
   const points = speeds.map((v, i) => `${CHART_POINTS - speeds.length + i},${(29 - 28 * v / top).toFixed(2)}`);
   places.chart.setAttribute("points", points.join(" "));
 }
@@ -67,6 +68,7 @@ function draw(tokens) {
 function row(cells) {
   const line = document.createElement("tr");
   for (const text of cells) line.appendChild(document.createElement("td")).textContent = text;
+  if (line.children.length === 3) line.children[1].className = "smoe-short";
   return line;
 }
 

@@ -3,11 +3,17 @@
 
 const EVERY_MS = 2000;
 const section = document.querySelector(".smoe-vault");
+const frame = section.querySelector(".smoe-heat-frame");
 const canvas = section.querySelector("canvas");
 const words = section.querySelector(".smoe-heat-words");
 const verify = section.querySelector(".smoe-verify");
 
-// One cell an expert, dark to bright by its uses; square roots keep the rarely used ones visible.
+// Dark to bright, 0 to 1, as [red, green, blue].
+function colour(heat) {
+  return [255 * Math.min(1, 1.6 * heat), 200 * heat ** 2 + 20, 90 * (1 - heat) + 20].map(Math.round);
+}
+
+// One cell an expert, by its uses; square roots keep the rarely used ones visible.
 function draw(counts) {
   const columns = Math.max(...counts.map((layer) => layer.length));
   const most = Math.max(1, ...counts.flat());
@@ -17,24 +23,27 @@ function draw(counts) {
   const pixels = context.createImageData(columns, counts.length);
   counts.forEach((layer, y) => layer.forEach((count, x) => {
     const heat = Math.sqrt(count / most);
-    pixels.data.set([255 * Math.min(1, 1.6 * heat), 200 * heat ** 2 + 20, 90 * (1 - heat) + 20, 255], 4 * (y * columns + x));
+    pixels.data.set([...colour(heat), 255], 4 * (y * columns + x));
   }));
   context.putImageData(pixels, 0, 0);
   canvas.style.aspectRatio = `${columns} / ${Math.max(counts.length, columns / 12)}`;
-  canvas.hidden = false;
+  const steps = Array.from({ length: 11 }, (_, n) => `rgb(${colour(Math.sqrt(n / 10)).join(" ")})`);
+  section.querySelector(".smoe-heat-legend i").style.background = `linear-gradient(to right, ${steps.join(", ")})`;
+  section.querySelector(".smoe-heat-most").textContent = `${most.toLocaleString("en")} uses`;
+  frame.hidden = false;
 }
 
 function showHeat(heat) {
   const flat = heat.counts.flat();
   const total = flat.reduce((sum, count) => sum + count, 0);
   if (!total) {
-    words.textContent = "The engine runs this vault and has not used an expert yet.";
+    words.textContent = "No reply has used this vault's experts yet.";
     return;
   }
   const sorted = flat.slice().sort((a, b) => b - a);
   const tenth = sorted.slice(0, Math.ceil(sorted.length / 10)).reduce((sum, count) => sum + count, 0);
   const idle = sorted.filter((count) => count === 0).length;
-  words.textContent = `${total.toLocaleString("en")} uses since the boot. The busiest tenth of the experts has ` +
+  words.textContent = `${total.toLocaleString("en")} uses since ${new Date(heat.since).toLocaleDateString("en", { dateStyle: "medium" })}. The busiest tenth of the experts has ` +
     `${Math.round(100 * tenth / total)} % of them, ${idle.toLocaleString("en")} of ${sorted.length.toLocaleString("en")} ` +
     `were never used. A row is a layer (the first is ${heat.first}), a column an expert.`;
   draw(heat.counts);
@@ -45,8 +54,9 @@ canvas.addEventListener("mousemove", (event) => {
   const box = canvas.getBoundingClientRect();
   const y = Math.min(counted.counts.length - 1, Math.floor((event.clientY - box.top) / box.height * canvas.height));
   const x = Math.min(canvas.width - 1, Math.floor((event.clientX - box.left) / box.width * canvas.width));
-  canvas.title = `layer ${counted.first + y}, expert ${x}: ${counted.counts[y][x] ?? 0} uses`;
+  section.querySelector(".smoe-heat-at").textContent = `layer ${counted.first + y}, expert ${x}: ${(counted.counts[y][x] ?? 0).toLocaleString("en")} uses`;
 });
+canvas.addEventListener("mouseleave", () => (section.querySelector(".smoe-heat-at").textContent = ""));
 
 function showVerification(job) {
   verify.hidden = false;
@@ -68,6 +78,7 @@ async function repeat() {
       const response = await fetch(section.dataset.source, { credentials: "same-origin", redirect: "error" });
       const now = await response.json();
       if (now.heat) showHeat(counted = now.heat);
+      else words.textContent = "No reply has used this vault's experts yet.";
       if (now.verification) showVerification(now.verification);
     } catch {
       words.textContent = "The server does not answer.";
