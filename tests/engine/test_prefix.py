@@ -155,3 +155,16 @@ def test_arguments_that_come_back_in_another_form(server, separators):
     usage = server.post("/v1/chat/completions", json=second).json()["usage"]
     before = answer["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] >= before["total_tokens"] - 2
+
+
+def test_a_prompt_that_was_given_up_goes_on_where_it_stopped(server):
+    words = " ".join(f"word{n}" for n in range(1500))
+    body = {"model": "s-moe", "max_tokens": 1, "messages": [{"role": "user", "content": words}], "stream": True}
+    with server.stream("POST", "/v1/chat/completions", json={**body, "return_progress": True}) as answer:
+        for line in answer.iter_lines():
+            progress = json.loads(line[6:]).get("prompt_progress") if line.startswith("data: {") else None
+            if progress and progress["processed"] > progress["cache"]:
+                break  # the first part is done; the client hangs up
+    usage = server.post("/v1/chat/completions", json={**body, "stream": False}).json()["usage"]
+    assert 4000 < usage["prompt_tokens"] < 8192
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= 512
