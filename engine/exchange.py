@@ -33,6 +33,8 @@ class Exchange:
 
     async def events(self) -> AsyncIterator[Prefill | Tokens | Ended]:
         self._refuse_what_v1_lacks()
+        if self._job.fit:
+            self._job.max_tokens = self._job.fit(self._context)
         while True:
             answer = await self._begin()
             if self._session.hello.version < 2:

@@ -15,6 +15,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 
 from django.conf import settings
 
@@ -169,10 +170,12 @@ class Breaths:
 
 
 async def _job(request: GenerationRequest, card: ModelCard, codec: Codec, encoded: Prompt) -> Job:
+    fit = partial(reply_budget, len(encoded.ids), request.max_tokens)
     return Job(
         card=card,
         ids=encoded.ids,
-        max_tokens=reply_budget(len(encoded.ids), request.max_tokens),
+        max_tokens=fit(get_worker().window(card)),
+        fit=fit,
         sampling=request.sampling,
         stop_ids=tuple(sorted(codec.eos_ids.difference(card.eos_ids))),
         logprobs=request.logprobs,

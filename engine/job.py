@@ -17,7 +17,10 @@ MaskProvider = Callable[[Sequence[int]], str]
 
 @dataclass(slots=True)
 class Job:
-    """stop_ids end the generation as the vault's own end of sequence does. `finished`: see `finish`."""
+    """stop_ids end the generation as the vault's own end of sequence does. `finished`: see `finish`.
+
+    fit: the window that the engine turns out to have -> max_tokens. Raises ContextOverflow.
+    """
 
     card: ModelCard
     ids: Sequence[int]
@@ -27,6 +30,7 @@ class Job:
     logprobs: int | None = None
     mask: MaskProvider | None = None
     client: str = ""
+    fit: Callable[[int], int] | None = None
     finished: bool = False
 
     def finish(self) -> None:

@@ -163,6 +163,13 @@ class Worker:
             boots=self._boots,
         )
 
+    def window(self, card: ModelCard) -> int | None:
+        """Positions that the engine has on this vault; None where only its boot will tell."""
+        session = self._session
+        if self._is_on(card) and session and session.alive and not self._is_booting:
+            return session.hello.context or self.options.window
+        return self.options.ctx or None
+
     @property
     def card(self) -> ModelCard | None:
         """Of the vault that is up or booting."""
@@ -223,9 +230,13 @@ class Worker:
     def _is_booting(self) -> bool:
         return self._boot is not None and not self._boot.done()
 
+    def _is_on(self, card: ModelCard) -> bool:
+        """Whether the engine that is up or booting is this vault's."""
+        return self._card is not None and _launched_by(self._card) == _launched_by(card)
+
     def _ensure(self, card: ModelCard) -> asyncio.Task[None] | None:
         """None where the engine is up on this vault, else the boot to wait for. Raises the last boot's failure."""
-        same = self._card is not None and _launched_by(self._card) == _launched_by(card)
+        same = self._is_on(card)
         if self._is_booting and same:
             return self._boot
         if not self._is_booting and same and self._session and self._session.alive:

@@ -1,6 +1,7 @@
 """`--context-overflow`: what is refused, what is clamped, and that the default refuses nothing."""
 
 import dataclasses
+from functools import partial
 
 import pytest
 from django.conf import settings as django_settings
@@ -12,11 +13,10 @@ WINDOW = 4096
 
 
 @pytest.fixture(autouse=True)
-def options(settings, monkeypatch, make_worker):
+def options(settings):
     def use(**changes):
-        settings.SMOE = dataclasses.replace(django_settings.SMOE, ctx=WINDOW, max_tokens=256, **changes)
+        settings.SMOE = dataclasses.replace(django_settings.SMOE, max_tokens=256, **changes)
 
-    monkeypatch.setattr("engine.worker._worker", make_worker())
     use(context_overflow="error")
     return use
 
@@ -33,7 +33,7 @@ def options(settings, monkeypatch, make_worker):
     ],
 )
 def test_what_fits(prompt, asked, given):
-    assert reply_budget(prompt, asked) == given
+    assert reply_budget(prompt, asked, WINDOW) == given
 
 
 @pytest.mark.parametrize(
@@ -41,12 +41,29 @@ def test_what_fits(prompt, asked, given):
 )
 def test_what_does_not(prompt, asked):
     with pytest.raises(ContextOverflow) as refused:
-        reply_budget(prompt, asked)
+        reply_budget(prompt, asked, WINDOW)
     assert (refused.value.prompt_tokens, refused.value.window) == (prompt, WINDOW)
     assert refused.value.prompt_tokens + refused.value.max_tokens > WINDOW
 
 
 def test_sliding_refuses_nothing(options):
     options(context_overflow="slide")
-    assert reply_budget(20_000, None) == 256
-    assert reply_budget(20_000, 128_000) == WINDOW
+    assert reply_budget(20_000, None, WINDOW) == 256
+    assert reply_budget(20_000, 128_000, WINDOW) == WINDOW
+
+
+def test_a_window_that_is_not_known_yet_refuses_nothing():
+    assert reply_budget(20_000, 128_000, None) == WINDOW
+
+
+async def test_the_engines_own_window_counts(make_worker, card, ask):
+    """`--ctx 0`: the boot tells it, the job is fitted to it, and from then on it is known."""
+    worker = make_worker(ctx=0)
+    assert worker.window(card) is None
+    fit = partial(reply_budget, 2, 128_000)
+    told, ended = await ask(worker, [1, 2], 8, fit=lambda window: min(3, fit(window)))
+    assert (len(told), ended.context) == (3, WINDOW)
+    assert worker.window(card) == WINDOW
+    with pytest.raises(ContextOverflow):
+        await ask(worker, [1] * WINDOW, 8, fit=partial(reply_budget, WINDOW, 8))
+    assert (await ask(worker, [1, 2], 2))[1].generated == 2
