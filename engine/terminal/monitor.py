@@ -19,10 +19,12 @@ class Monitor:
         self._timings: Chunk = {}
         self._report: Chunk = {}
         self._first: float | None = None  # seconds to the first text
-        self._pieces = 0
+        self._size = 1  # tokens of the chunk at hand
+        self._seen = 0
 
     def take(self, chunk: Chunk) -> None:
         facts = chunk.get("smoe") or {}
+        self._size = facts.get("tokens", 1)
         if "state" in facts:
             self._state = facts
         else:
@@ -32,7 +34,7 @@ class Monitor:
         self._timings = chunk.get("timings") or self._timings
 
     def saw_text(self) -> None:
-        self._pieces += 1
+        self._seen += self._size
         if self._first is None:
             self._first = self._clock() - self._sent
 
@@ -71,9 +73,7 @@ class Monitor:
         return " · ".join(parts)
 
     def _tokens(self) -> str:
-        if self._usage is None:
-            return f"about {self._pieces:,} tokens"
-        count = self._usage["completion_tokens"]
+        count = self._seen if self._usage is None else self._usage["completion_tokens"]
         return f"{count:,} {'token' if count == 1 else 'tokens'}"
 
     def _prompt(self) -> str:

@@ -120,6 +120,8 @@ def test_a_key_is_made_shown_and_revoked(page):
     page.fill("#id_name", "alice")
     page.get_by_role("button", name="Save", exact=True).click()
     secret = page.locator("input.smoe-secret").input_value()
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert ApiKey.objects.get().digest == keys.digest(secret)
     page.get_by_role("link", name="Done").click()
     page.locator("input.action-select").check()

@@ -35,15 +35,22 @@ function draw(counts) {
 
 function showHeat(heat) {
   const flat = heat.counts.flat();
+  const since = new Date(heat.since).toLocaleDateString("en", { dateStyle: "medium" });
   const total = flat.reduce((sum, count) => sum + count, 0);
   if (!total) {
     words.textContent = "No reply has used this vault's experts yet.";
     return;
   }
+  if (flat.every((count) => count === flat[0])) {
+    frame.hidden = true;
+    words.textContent = `Each of the ${flat.length.toLocaleString("en")} experts was used ${flat[0].toLocaleString("en")} times since ${since}: ` +
+      "none is hotter than another.";
+    return;
+  }
   const sorted = flat.slice().sort((a, b) => b - a);
   const tenth = sorted.slice(0, Math.ceil(sorted.length / 10)).reduce((sum, count) => sum + count, 0);
   const idle = sorted.filter((count) => count === 0).length;
-  words.textContent = `${total.toLocaleString("en")} uses since ${new Date(heat.since).toLocaleDateString("en", { dateStyle: "medium" })}. The busiest tenth of the experts has ` +
+  words.textContent = `${total.toLocaleString("en")} uses since ${since}. The busiest tenth of the experts has ` +
     `${Math.round(100 * tenth / total)} % of them, ${idle.toLocaleString("en")} of ${sorted.length.toLocaleString("en")} ` +
     `were never used. A row is a layer (the first is ${heat.first}), a column an expert.`;
   draw(heat.counts);

@@ -50,10 +50,14 @@ function pendingNotice() {
 
 const switchNotice = ({ id }) => `The next message switches to ${id}: its first reply pays the cold boot.`;
 
+const TROUBLE = { key: "An API key is needed", busy: "The server is busy", server: "The server has a problem", offline: "The server does not answer" };
+
 function welcome() {
   const model = models.of(conversation);
+  const [title, words] = models.failed ? [TROUBLE[models.failed.kind] ?? TROUBLE.offline, models.failed.message]
+    : models.known ? ["No vault yet", "Put a vault and its scout into the fleet directory; it appears here."] : ["", ""];
   $("about").replaceChildren(...(model ? [h("h2", {}, model.id), h("p", { className: "anatomy" }, models.anatomy(model)), model.description && h("p", {}, model.description), model.tokenizer_note && h("p", {}, model.tokenizer_note)].filter(Boolean)
-    : [h("h2", {}, models.failed ? "The server does not answer" : "No vault yet"), h("p", {}, models.failed ?? "Put a vault and its scout into the fleet directory; it appears here.")]));
+    : [h("h2", {}, title), h("p", {}, words)]));
 }
 
 function context() {
@@ -66,8 +70,9 @@ async function refresh() {
     await models.refresh();
     models.failed = null;
   } catch (error) {
-    models.failed = error.message;
-    if (error.kind === "key" && (await askKey())) return refresh();
+    models.failed = error;
+    show();
+    if (error.kind === "key" && (await askKey(readKey() && error.message))) return refresh();
   }
   show();
 }
@@ -255,7 +260,7 @@ function finished(owner, node) {
   save(owner);
   const tokens = count(node.runs.at(-1).tokens);
   announce(node.error ? `Error: ${node.error.message}` : `Reply ${node.status === "stopped" ? "stopped" : "finished"}, ${tokens} tokens`);
-  if (node.error?.kind === "key") actions.askKey();
+  if (node.error?.kind === "key") askKey(readKey() && node.error.message).then((given) => given && refresh());
   refresh();
 }
 

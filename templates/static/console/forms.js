@@ -35,8 +35,9 @@ export async function rename(conversation) {
 }
 
 let asking;
-/** Asks for the API key, once however many ask; true when one was given. */
-export function askKey() {
+/** Asks for the API key, once however many ask; true when one was given. `refusal`: what was said of the last one. */
+export function askKey(refusal) {
+  $("key-refusal").textContent = refusal || "";
   asking ??= ask($("key")).then((fields) => {
     asking = null;
     if (fields) writeKey(fields.key.value.trim(), fields.remember.checked);

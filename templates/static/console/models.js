@@ -19,6 +19,7 @@ export class Models {
 
   async refresh() {
     this.list = (await getJson("/v1/models")).data.map(normal);
+    this.known = true;
   }
 
   get active() {
@@ -37,7 +38,7 @@ export class Models {
 
   show(conversation, installed) {
     const current = this.of(conversation);
-    $("model-name").textContent = current?.id ?? "No vault";
+    $("model-name").textContent = current?.id ?? (this.known ? "No vault" : "…");
     $("model-quant").textContent = current?.quant ?? "";
     $("models").replaceChildren(...this.list.map((model) => this.item(model, model === current, installed)));
   }
