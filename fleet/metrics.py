@@ -71,7 +71,7 @@ class Metrics:
         if record.first_token is not None:
             self.first.labels(vault).observe(record.first_token - record.started)
         if timings.decode_ms > 0 and usage.generated > 1:
-            self.speed.labels(vault).observe((usage.generated - 1) * 1000 / timings.decode_ms)
+            self.speed.labels(vault).observe(usage.generated * 1000 / timings.decode_ms)
 
     def happened(self, happening: Happening) -> None:
         self.happenings.labels(happening.kind).inc()

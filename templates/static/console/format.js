@@ -6,10 +6,11 @@ export const count = (n) => grouped.format(n);
 export function seconds(ms) {
   const s = ms / 1000;
   if (s >= 60) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
-  return `${s >= 9.95 ? s.toFixed(0) : s.toFixed(s < 0.995 ? 2 : 1)} s`;
+  return `${s >= 9.95 || s === 0 ? s.toFixed(0) : s.toFixed(s < 0.995 ? 2 : 1)} s`;
 }
 
 export function bytes(n) {
+  if (n < 1e3) return `${n} B`;
   if (n < 1e6) return `${(n / 1e3).toFixed(0)} kB`;
   if (n < 1e9) return `${(n / 1e6).toFixed(n < 1e7 ? 1 : 0)} MB`;
   return `${(n / 1e9).toFixed(n < 1e11 ? 1 : 0)} GB`;
