@@ -13,7 +13,6 @@ def claude(home, url, question, *flags, **environment):
         ANTHROPIC_API_KEY="unused",
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
         CLAUDE_CODE_MAX_CONTEXT_TOKENS="32768",
-        API_TIMEOUT_MS="1800000",  # its own is 600 s, which a slow machine's first prefill may exceed
         DISABLE_AUTOUPDATER="1",
         DISABLE_TELEMETRY="1",
         timeout=1800,
