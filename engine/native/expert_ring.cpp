@@ -261,17 +261,22 @@ class Ring : public ExpertRing {
   // --- the I/O threads: next_read() and finish() are all that another way of reading (io_uring) would need
 
   void serve_reads() {
-    for (int s = next_read(); s != kNone; s = next_read()) {
+    bool is_hint = false;
+    for (int s = next_read(&is_hint); s != kNone; s = next_read(&is_hint)) {
       const ExpertRecord& record = *records_[at(slots_[at(s)].expert)];
       finish(s, record, vault_.file().read_direct(record.offset, data(s), record.bytes));
     }
   }
 
-  int next_read() {
+  // One thread at a time reads hints: enough to keep a disk busy, little for a demand to wait behind.
+  int next_read(bool* is_hint) {
     std::unique_lock lock(mutex_);
-    work_.wait(lock, [this] { return stopping_ || !demands_.empty() || !hints_.empty(); });
+    if (*is_hint) reading_hint_ = false;
+    work_.wait(lock, [this] { return stopping_ || !demands_.empty() || (!hints_.empty() && !reading_hint_); });
     if (stopping_) return kNone;
-    return (demands_.empty() ? hints_ : demands_).pop_front();
+    *is_hint = demands_.empty();
+    if (*is_hint) reading_hint_ = true;
+    return (*is_hint ? hints_ : demands_).pop_front();
   }
 
   void finish(int s, const ExpertRecord& record, Error error) {
@@ -297,10 +302,10 @@ class Ring : public ExpertRing {
   std::atomic<int> usable_;   // all but those
   Error error_;
 
-  std::mutex mutex_;  // guards demands_, hints_, stopping_
+  std::mutex mutex_;  // guards demands_, hints_, stopping_, reading_hint_
   std::condition_variable work_;
   IndexList demands_, hints_;
-  bool stopping_ = false;
+  bool stopping_ = false, reading_hint_ = false;
   std::vector<std::thread> workers_;
 
   std::atomic<std::uint64_t> hits_{0}, misses_{0}, bytes_read_{0}, stall_ns_{0};

@@ -12,8 +12,11 @@ namespace smoe {
 class FeedForward {
  public:
   virtual ~FeedForward() = default;
-  // x += f(h) for all tokens; h, x: [tokens][d_model]. Fails when an expert cannot be read.
-  virtual Error forward(int tokens, const float* h, float* x) = 0;
+  // x += f(h) for all tokens; h, x: [tokens][d_model]. Fails when an expert cannot be read. Calls `meanwhile` once:
+  // when its own reads are asked for, and before x changes.
+  virtual Error forward(int tokens, const float* h, float* x, FunctionRef<void()> meanwhile) = 0;
+  // A guess of a coming forward()'s h, of one token: what would be needed for it may be read ahead.
+  virtual void expect(const float* /*h*/) {}
 };
 
 class FeedForwardFactory {

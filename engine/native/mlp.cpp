@@ -24,7 +24,8 @@ void MlpWorkspace::reserve(const MlpWeights& weights, int chunk) {
   hidden.reserve(weights.down.weight.storage, chunk, weights.down.weight.cols);
 }
 
-Error Mlp::forward(int tokens, const float* h, float* x) {
+Error Mlp::forward(int tokens, const float* h, float* x, FunctionRef<void()> meanwhile) {
+  meanwhile();
   const Timed timed(&runtime_.times.experts);
   const int d_model = weights_.down.weight.rows, ffn = weights_.down.weight.cols;
   const auto stride = static_cast<std::size_t>(ffn), model_stride = static_cast<std::size_t>(d_model);

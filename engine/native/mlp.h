@@ -25,7 +25,7 @@ class Mlp : public FeedForward {
  public:
   Mlp(Runtime& runtime, MlpWorkspace& space, MlpWeights weights)
       : runtime_(runtime), space_(space), weights_(std::move(weights)) {}
-  Error forward(int tokens, const float* h, float* x) override;
+  Error forward(int tokens, const float* h, float* x, FunctionRef<void()> meanwhile) override;
 
  private:
   void scale_shares(int tokens);

@@ -23,6 +23,7 @@ Model::Model(Runtime& runtime, const Architecture& a, int chunk)
       head_input_(runtime),
       x_(static_cast<std::size_t>(chunk) * static_cast<std::size_t>(a.d_model)),
       h_(x_.size()),
+      ahead_(static_cast<std::size_t>(a.d_model)),
       logits_(static_cast<std::size_t>(a.vocab)) {}
 
 std::uint64_t Model::buffer_bytes_token(const Architecture& a, const Runtime& runtime) {
@@ -81,17 +82,28 @@ Error Model::forward(Conversation& conversation, std::span<const int> ids, const
   conversation.begin(batch.tokens);
   attention_->begin(batch);
   embed(ids);
-  for (Layer& layer : layers_) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
     if ((*was_interrupted = interrupted())) return {};
-    if (Error error = run_layer(layer, batch)) return error;
+    if (Error error = run_layer(i, batch)) return error;
   }
   conversation.commit(ids);
   return {};
 }
 
-Error Model::run_layer(Layer& layer, const Batch& batch) {
+Error Model::run_layer(std::size_t index, const Batch& batch) {
+  Layer& layer = layers_[index];
   layer.attention->forward(batch, normed(layer.attention_norm, batch.tokens), x_.data());
-  return layer.feed_forward->forward(batch.tokens, normed(layer.feed_forward_norm, batch.tokens), x_.data());
+  const auto meanwhile = [&] {
+    if (batch.tokens == 1 && index + 1 < layers_.size()) expect(index + 1);
+  };
+  return layer.feed_forward->forward(batch.tokens, normed(layer.feed_forward_norm, batch.tokens), x_.data(), meanwhile);
+}
+
+// From one layer to the next x changes little: so may the router's choice.
+void Model::expect(std::size_t index) {
+  Layer& layer = layers_[index];
+  runtime_.kernels.rms_norm(x_.data(), layer.feed_forward_norm.data(), epsilon_, d_model_, ahead_.data());
+  layer.feed_forward->expect(ahead_.data());
 }
 
 void Model::embed(std::span<const int> ids) {

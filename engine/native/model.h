@@ -45,7 +45,8 @@ class Model {
   Error load_layer(Weights& weights, int layer, Layer* out);
   void embed(std::span<const int> ids);
   const float* normed(const std::vector<float>& weight, int tokens);
-  Error run_layer(Layer& layer, const Batch& batch);
+  Error run_layer(std::size_t index, const Batch& batch);
+  void expect(std::size_t index);
 
   Runtime& runtime_;
   int layer_count_, d_model_, chunk_, vocab_;
@@ -58,6 +59,7 @@ class Model {
   std::vector<Layer> layers_;
   Input head_input_;
   std::vector<float> x_, h_;     // [chunk][d_model]
+  std::vector<float> ahead_;     // [d_model]
   std::vector<float> logits_;    // [vocabulary]
 };
 

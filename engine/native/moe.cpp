@@ -6,6 +6,9 @@
 namespace smoe {
 namespace {
 
+// Wrong guesses cost reads: a guess that is right less often than this does more harm than good.
+constexpr float kWorthwhileForesight = 0.6f;
+
 std::size_t area(int rows, int cols) { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols); }
 
 // Blocks [begin, end) of several matrices of `rows` rows, `blocks` blocks each, as rows of one matrix at a time.
@@ -26,7 +29,9 @@ MoeWorkspace::MoeWorkspace(const Runtime& runtime, const Architecture& a, int ch
       h(runtime),
       gathered(runtime),
       hidden(runtime),
+      expected(runtime),
       logits(area(chunk, a.experts)),
+      expected_weights(static_cast<std::size_t>(a.top_k)),
       experts(area(chunk, a.top_k)),
       weights(experts.size()),
       rows(experts.size()),
@@ -55,11 +60,13 @@ Moe::Moe(Runtime& runtime, MoeWorkspace& space, const Vault& vault, ExpertRing& 
       d_model_(vault.architecture().d_model),
       ffn_(vault.architecture().moe_ffn) {}
 
-Error Moe::forward(int tokens, const float* h, float* x) {
+Error Moe::forward(int tokens, const float* h, float* x, FunctionRef<void()> meanwhile) {
   route(tokens, h);
+  if (!expected_.empty()) judge_expectation();
   group_by_expert(tokens);
   request_ahead();
-  Error error = parts_.shared ? parts_.shared->forward(tokens, h, x) : Error{};
+  meanwhile();
+  Error error = parts_.shared ? parts_.shared->forward(tokens, h, x, [] {}) : Error{};
   while (!error && left_ > 0) {
     if ((error = take_ready())) break;
     if (tokens > 1) gather(h);
@@ -70,6 +77,25 @@ Error Moe::forward(int tokens, const float* h, float* x) {
   if (error) abandon();
   else add_up(tokens, x);
   return error;
+}
+
+// The router's own buffers are free: this batch's experts are grouped already.
+void Moe::expect(const float* h) {
+  const Timed timed(&runtime_.times.router);
+  space_.expected.set(h, static_cast<std::size_t>(d_model_), 1, d_model_);
+  multiply(runtime_, space_.expected, {{&parts_.gate, space_.logits.data(), space_.logits.size()}});
+  expected_.resize(static_cast<std::size_t>(top_k_));
+  parts_.router->choose(space_.logits.data(), expected_.data(), space_.expected_weights.data());
+  if (foresight_ < kWorthwhileForesight) return;
+  for (const int expert : expected_) ring_.prefetch(parts_.moe_index, expert);
+}
+
+void Moe::judge_expectation() {
+  const auto routed = space_.experts.begin();
+  const auto right = std::count_if(expected_.begin(), expected_.end(),
+                                   [&](int expert) { return std::binary_search(routed, routed + top_k_, expert); });
+  foresight_ += (static_cast<float>(right) / static_cast<float>(top_k_) - foresight_) / 32;
+  expected_.clear();
 }
 
 void Moe::route(int tokens, const float* h) {

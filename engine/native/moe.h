@@ -36,7 +36,9 @@ struct MoeWorkspace {
 
   int most_rows;                          // of experts computed at once
   Input h, gathered, hidden;              // of the batch; of the experts computed at once, at both ends
+  Input expected;                         // of expect()
   std::vector<float> logits;              // [chunk][experts]
+  std::vector<float> expected_weights;    // [top_k]
   std::vector<int> experts;               // [chunk][top_k]
   std::vector<float> weights;             // [chunk][top_k]
   std::vector<int> rows;                  // [chunk][top_k]: a pair's row in `out`
@@ -58,9 +60,11 @@ class Moe : public FeedForward {
     int moe_index;
   };
   Moe(Runtime& runtime, MoeWorkspace& space, const Vault& vault, ExpertRing& ring, Parts parts);
-  Error forward(int tokens, const float* h, float* x) override;
+  Error forward(int tokens, const float* h, float* x, FunctionRef<void()> meanwhile) override;
+  void expect(const float* h) override;
 
  private:
+  void judge_expectation();
   void route(int tokens, const float* h);
   void group_by_expert(int tokens);
   void request_ahead();
@@ -80,6 +84,8 @@ class Moe : public FeedForward {
   ExpertRing& ring_;
   Parts parts_;
   int top_k_, d_model_, ffn_;
+  std::vector<int> expected_;  // by the last expect(), until the next forward()
+  float foresight_ = 1;        // share of the expected that were then needed, of the last 32 times or so
   std::size_t requested_ = 0, left_ = 0;  // uses asked for; uses not computed yet
 };
 

@@ -52,7 +52,9 @@ def test_the_trailer_is_exact(tiny, prompt, greedy):
     first = tiny.generate(10, prompt, t=0).figures
     assert (first["prompt"], first["cached"], first["generated"], first["fin"]) == ("17", "0", "10", "length")
     assert int(first["misses"]) > 0
-    assert int(first["bytes"]) == int(first["misses"]) * 13056  # raw_size of a record of this vault
+    records, part = divmod(int(first["bytes"]), 13056)  # raw_size of a record of this vault
+    assert part == 0
+    assert int(first["misses"]) <= records <= 24  # what was read ahead is a hit
     again = tiny.generate(20, prompt + greedy[:10], t=0).figures
     # The tenth id was never processed.
     assert (again["prompt"], again["cached"], again["generated"], again["slid"]) == ("27", "26", "20", "0")
