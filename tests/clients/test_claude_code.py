@@ -15,7 +15,7 @@ def claude(home, url, question, *flags, **environment):
         CLAUDE_CODE_MAX_CONTEXT_TOKENS="32768",
         DISABLE_AUTOUPDATER="1",
         DISABLE_TELEMETRY="1",
-        timeout=1800,
+        timeout=600,
         **environment,
     )
     return json.loads(output)
@@ -30,8 +30,9 @@ def test_it_reads_a_file_through_its_tool(home, scripted):
 
 
 def test_a_question_to_the_demo_vault(home, demo):
-    told = claude(home, demo, "Say hello.")
+    """Without tools and its own instructions the prompt fits the 8,192 positions that the model was trained on."""
+    told = claude(home, demo, "What is the capital of France?", "--tools", "", "--system-prompt", "You are brief.")
     assert not told["is_error"]
     assert told["result"].strip()
-    assert told["usage"]["input_tokens"] > 5000
+    assert told["usage"]["input_tokens"] > 10
     assert told["usage"]["output_tokens"] > 0

@@ -21,7 +21,7 @@ enabled = false
 def codex(home, url, question):
     home.write(".codex/config.toml", CONFIG.format(url=url))
     flags = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
-    return home.run("codex", "exec", *flags, question, timeout=1800)
+    return home.run("codex", "exec", *flags, question, timeout=900)
 
 
 def test_it_reads_a_file_through_its_shell(home, scripted):
