@@ -20,6 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/browser/" in item.path.as_posix():
             item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.flaky(reruns=2))  # a browser on a loaded machine misses its ten seconds
 
 
 # One module at a time: Playwright's event loop occupies the thread, which asynchronous tests elsewhere need.
