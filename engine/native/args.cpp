@@ -44,7 +44,7 @@ const Flag kFlags[] = {
     {"--kv-cache-mb", "N", &Args::kv_cache_mb, "memory for conversations, one of full length at least; 0: 1/8 of all",
      {0, kMany}},
     {"--memory", "SIZE", &Args::memory, "for everything together, such as 6G or 800M (default: what is available)"},
-    {"--kv", "TYPE", &Args::kv, "keys and values as f32 or f16"},
+    {"--kv", "TYPE", &Args::kv, "keys and values kept as f16 or f32 (default: f16 with --fast)"},
     {"--ring", "N", &Args::ring, "slots of the expert cache; 0: what memory allows", {0, kMany}},
     {"--slot-mb", "N", &Args::slot_mb, "accepted and unused: a slot is as large as the largest expert", {0, kMany}},
     {"--workers", "N", &Args::workers, "threads that read experts", {1, 256}},
@@ -119,7 +119,7 @@ std::string range_text(const Range& range) {
 Error check(const Args& args) {
   if (args.help || args.version) return {};
   if (args.vault.empty()) return {"--vault: name the .smoe file to run"};
-  if (args.kv != "f32" && args.kv != "f16") return {"--kv: f32 or f16, not " + args.kv};
+  if (!args.kv.empty() && args.kv != "f32" && args.kv != "f16") return {"--kv: f32 or f16, not " + args.kv};
   std::uint64_t bytes;
   if (!args.memory.empty() && !parse_bytes(args.memory, &bytes))
     return {"--memory: wants an amount such as 6G or 800M, not '" + args.memory + "'"};

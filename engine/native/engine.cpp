@@ -99,7 +99,8 @@ Error Engine::plan(const Args& args, const Log& log) {
   const Architecture& a = vault_->architecture();
   std::unique_ptr<File> scout;
   if (Error error = File::open(scout_path_, &scout)) return error;
-  shape_ = {a.layers, a.kv_heads * a.head_dim, 1, 0, args.kv == "f16"};
+  const bool half = args.kv.empty() ? runtime_->numerics == Numerics::fast : args.kv == "f16";
+  shape_ = {a.layers, a.kv_heads * a.head_dim, 1, 0, half};
   const std::uint64_t program = resident_memory();
   const MemoryFacts facts = {.total = memory_for_all(args, log),
                              .trunk = scout->size(),
