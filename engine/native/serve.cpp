@@ -8,7 +8,7 @@
 namespace smoe {
 namespace {
 
-constexpr std::chrono::seconds kIdleLook{2};  // at the memory that is available, while nothing is to be done
+constexpr std::chrono::seconds kIdleLook{1};  // at the memory that is available, while nothing is to be done
 
 std::string field(const char* name, std::uint64_t value) { return std::string(" ") + name + "=" + std::to_string(value); }
 
