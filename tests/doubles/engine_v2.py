@@ -70,6 +70,7 @@ class Engine:
         self.cancelled = set()
         self.masks = {}
         self.state = "idle"
+        self.generations = 0  # told as the uses of one expert
         self.cached = []
         self.told = script()  # as it was when the request came
 
@@ -91,6 +92,8 @@ class Engine:
             self.write(
                 f"<<STATUS state={self.state} ctx={self.context} cached={len(self.cached)} rss=1000 filler={filler}>>"
             )
+        elif words[0] == "HEAT":
+            self.write(f"<<HEAT layers=1 experts=2 first=0 counts={self.generations},0>>")
         else:
             self.requests.put(words)
 
@@ -135,6 +138,7 @@ class Engine:
 
     def generate(self, budget, fields, ids):
         tag = int(fields["id"])
+        self.generations += 1
         note("gen", tag=tag, fields=fields, prompt=len(ids))
         cached = min(shared_prefix(ids, self.cached), len(ids) - 1)
         self.cached = ids

@@ -139,6 +139,13 @@ def test_what_clients_got_is_what_is_written_down(server):
     assert identities == {row[0] for row in server.rows("select request_id from fleet_generation")}
 
 
+def test_the_uses_of_experts_are_taken_in_behind_the_replies(server):
+    """The double tells one use of the first expert a generation."""
+    server.wait_for(
+        lambda: server.rows("select vault, counts from fleet_expertuse") == [("tiny-qwen3moe", f"[[{REQUESTS}, 0]]")]
+    )
+
+
 def test_a_switch_and_a_crash_are_events(server):
     assert "runs other" in server.printed("switch_vault", "other")
     health = httpx.get(f"{server.url}/health").json()
