@@ -123,7 +123,7 @@ def test_status_is_answered_while_busy(tiny, prompt):
     assert status["state"] == "idle"
     assert int(status["cached"]) >= 17
     assert int(status["generated"]) > 0
-    assert 0 < int(status["ring"]) <= int(status["ring_used"]) * int(status["slot_bytes"])
+    assert 0 < int(status["ring"]) <= int(status["ring_slots"]) * int(status["slot_bytes"])
     assert int(status["ring_used"]) <= int(status["ring_slots"])
     # of at most 4096 + 512 positions, 3 layers, keys and values of 64 floats, taken in huge pages of 2 MiB
     huge_page = 2 << 20
