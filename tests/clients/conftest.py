@@ -17,6 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.clients)
+            item.add_marker(pytest.mark.timeout(1500))  # an agent's first prompt on a small machine
 
 
 @pytest.fixture(scope="session")
