@@ -5,13 +5,13 @@ import random
 import pytest
 from playwright.sync_api import expect
 
-RENDER = """async ([chunks]) => {
+RENDER = """async ([chunks, every]) => {
     const { Markdown } = await import("/static/console/markdown.js");
     const markdown = new Markdown();
     let text = "";
     for (const chunk of chunks) markdown.update(text += chunk);
     for (const element of markdown.element.querySelectorAll("*"))
-        for (const name of ["dir", "title", "target", "rel"]) element.removeAttribute(name);
+        for (const name of every ? [] : ["dir", "title", "target", "rel"]) element.removeAttribute(name);
     return markdown.element.innerHTML;
 }"""
 
@@ -63,6 +63,10 @@ PIECES = [
         "- [x] task\n",
         "12.",
         "-",
+        "- ",
+        "> ",
+        "שלום ",
+        "مرحبا\n",
     ),
     *("```py\n", "def f(): # c\n", "```\n", "'''", "/* c\n", "*/", '"s"', "~~~\n", "    deep\n"),
     *("| a | b |\n", "| --- | --- |\n", "| 1 | 2 |\n", "---\n", "`code` ", "**b", "**", "[l](https://x.org) ", "  "),
@@ -76,8 +80,8 @@ def test_any_way_of_arriving_renders_the_same(console):
         text = "".join(dice.choices(PIECES, k=dice.randint(3, 40)))
         cuts = sorted(dice.randint(0, len(text)) for _ in range(dice.randint(1, len(text))))
         chunks = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-        whole = console.page.evaluate(RENDER, [[text]])
-        assert console.page.evaluate(RENDER, [chunks]) == whole, repr(text)
+        whole = console.page.evaluate(RENDER, [[text], True])
+        assert console.page.evaluate(RENDER, [chunks, True]) == whole, repr(text)
 
 
 HARMLESS = """() => ({

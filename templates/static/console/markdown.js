@@ -67,14 +67,18 @@ class Code {
   }
 }
 
-const sameShape = (a, b) => a.nodeName === b.nodeName && a.className === b.className && a.getAttribute("href") === b.getAttribute("href");
+function takeAttributes(old, fresh) {
+  for (const name of old.getAttributeNames()) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+}
 
 /** Makes `old` equal to `fresh`, keeping every node that already is: selection and layout survive, nothing flickers. */
 function patch(old, fresh) {
   if (old.isEqualNode(fresh)) return;
   if (old.nodeType === Node.TEXT_NODE && fresh.nodeType === Node.TEXT_NODE) old.data = fresh.data;
-  else if (old.nodeType !== Node.ELEMENT_NODE || fresh.nodeType !== Node.ELEMENT_NODE || !sameShape(old, fresh)) old.replaceWith(fresh);
+  else if (old.nodeType !== Node.ELEMENT_NODE || fresh.nodeType !== Node.ELEMENT_NODE || old.nodeName !== fresh.nodeName) old.replaceWith(fresh);
   else {
+    takeAttributes(old, fresh);
     const children = [...fresh.childNodes];
     while (old.childNodes.length > children.length) old.lastChild.remove();
     children.forEach((child, n) => (old.childNodes[n] ? patch(old.childNodes[n], child) : old.append(child)));
