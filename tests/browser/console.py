@@ -52,7 +52,7 @@ class Console:
         return self.reply
 
     def settled(self) -> None:
-        expect(self.button("Send (Enter)")).to_be_visible(timeout=20_000)
+        expect(self.button("Send (Enter)")).to_be_visible(timeout=60_000)
 
     def menu(self, entry: str) -> None:
         self.button("More").click()
