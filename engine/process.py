@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import re
 import signal
 from collections import deque
@@ -39,9 +40,18 @@ class EngineProcess:
         Raises EngineFailed where there is no such program.
         """
         pipe = asyncio.subprocess.PIPE
+        # A copy of the environment: without one the child, which shares our memory until it is the engine, reads the
+        # C library's own, which moves when a thread of ours sets a variable: EFAULT.
+        environment = os.environ.copy()
         try:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=tuple(inherit), start_new_session=True
+                *command,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                env=environment,
+                pass_fds=tuple(inherit),
+                start_new_session=True,
             )
         except FileNotFoundError:
             raise EngineFailed(
