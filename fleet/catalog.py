@@ -6,6 +6,7 @@ Which vault is active is the worker's to say.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 from channels.db import database_sync_to_async
 from django.conf import settings
+from django.db import DatabaseError
 from django.db.models import F
 
 from . import discovery, memory
@@ -22,6 +24,7 @@ from .models import Vault
 from .sightings import vault_name
 from .vault_rows import clean
 
+log = logging.getLogger(__name__)
 LOOK_EVERY = 1.0  # seconds
 
 
@@ -103,10 +106,14 @@ def forget_look() -> None:
 
 
 def _look() -> None:
+    """Answering only needs to read: what cannot be written down (the disk is full) is left to a later look."""
     if _is_due():
         with _lock:
             if _is_due():
-                _scan()
+                try:
+                    _scan()
+                except DatabaseError as error:
+                    log.error("what is in the fleet directory could not be written down: %s", error)
 
 
 def _is_due() -> bool:
@@ -115,9 +122,10 @@ def _is_due() -> bool:
 
 def _scan() -> discovery.Scan:
     global _looked_at
-    result = discovery.scan()
-    _looked_at = time.monotonic()
-    return result
+    try:
+        return discovery.scan()
+    finally:
+        _looked_at = time.monotonic()
 
 
 def _present(row: Vault | None) -> ModelCard | None:

@@ -88,6 +88,7 @@ TEMPLATES = [
 SQLITE = {
     "ENGINE": "django.db.backends.sqlite3",
     "NAME": SMOE.data_dir / "db.sqlite3",
+    "CONN_MAX_AGE": None,  # a database in WAL mode can be read on a full disk, but not opened
     "OPTIONS": {
         "timeout": 20,
         "transaction_mode": "IMMEDIATE",

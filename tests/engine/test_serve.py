@@ -2,9 +2,11 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -14,6 +16,8 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+
+from fleet.keys import READ_EVERY
 
 ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "tests" / "doubles" / "engine_v2.py"
@@ -166,6 +170,34 @@ def test_a_client_that_hangs_up_stops_the_engine(serve, tmp_path):
     wait_for(lambda: '"CANCEL 1"' in (tmp_path / "log").read_text())
     assert httpx.get(f"{file['url']}/health").json()["engine"] == "up"
     assert server.poll() is None
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="a running process is kept from writing on Linux only")
+def test_a_full_disk_does_not_stop_answers(serve, tmp_path):
+    """To write nothing any more is what a full disk does to a server; keys and vaults are looked at all the same."""
+    server, file = serve()
+    answers = []
+
+    def ask():
+        body = CHAT | {"max_tokens": 1, "stream": False}
+        answers.append(httpx.post(f"{file['url']}/v1/chat/completions", json=body, timeout=60).status_code)
+
+    def names():
+        with sqlite3.connect(tmp_path / "data" / "db.sqlite3") as database:
+            return {name for (name,) in database.execute("select name from fleet_vault")}
+
+    ask()
+    _, most = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (0, most))
+    for path in (tmp_path / "vault").glob("tiny-qwen3moe.*"):
+        shutil.copy(path, path.with_name(path.name.replace("tiny-qwen3moe", "new")))
+    for _ in range(2):
+        time.sleep(READ_EVERY)
+        ask()
+    assert names() == {"tiny-qwen3moe"}
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (most, most))
+    wait_for(lambda: ask() or names() == {"tiny-qwen3moe", "new"})
+    assert set(answers) == {200}
 
 
 def test_a_second_server_on_the_same_data(serve, environment):

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import vault_pairs as pairs
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from fleet import catalog
@@ -42,6 +43,24 @@ def test_a_file_removed_since_the_look_is_not_served(fleet_dir):
     assert catalog.find("tiny") is None
     assert catalog.servable() == []
     assert "(missing): Its files" in catalog.unavailable("tiny")
+
+
+def test_what_cannot_be_written_down_is_left_to_a_later_look(fleet_dir):
+    def full(execute, sql, *arguments):
+        if not sql.startswith(("SELECT", "SAVEPOINT", "ROLLBACK", "RELEASE")):
+            raise OperationalError("database or disk is full")
+        return execute(sql, *arguments)
+
+    pairs.make(fleet_dir, "known")
+    catalog.rescan()
+    pairs.make(fleet_dir, "new")
+    catalog.forget_look()
+    with connection.execute_wrapper(full):
+        assert [card.id for card in catalog.servable()] == ["known"]
+        with pytest.raises(OperationalError):
+            catalog.rescan()
+    catalog.forget_look()
+    assert [card.id for card in catalog.servable()] == ["known", "new"]
 
 
 def test_why_a_known_vault_cannot_be_served(fleet_dir):
