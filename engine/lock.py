@@ -64,7 +64,7 @@ class EngineLock:
             server, engine = map(int, self.path.read_text().split())
         except ValueError:
             server = engine = 0
-        if psutil.pid_exists(server):
+        if _runs(server):
             return (
                 f"Another server (process {server}) owns the engine of {self.path.parent}: "
                 "stop it, or give this one a --data-dir of its own."
@@ -73,3 +73,11 @@ class EngineLock:
             f"An engine (process {engine}) whose server has ended is still running on {self.path.parent}: "
             f"end it with `kill {engine}`."
         )
+
+
+def _runs(pid: int) -> bool:
+    """A process that has ended and that its parent has not yet asked about does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import os
 import signal
+import subprocess
 import threading
 
 import psutil
@@ -346,6 +347,23 @@ async def test_the_lock_is_held_until_the_engine_of_a_killed_server_has_ended(ma
     assert second.lock.try_acquire() is False
     await first.unload()
     assert second.lock.try_acquire() is True
+
+
+@pytest.fixture
+def zombie():
+    """The pid of a process that has ended, which nobody has asked about."""
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        yield process.pid
+
+
+async def test_a_zombie_is_not_told_as_the_server_that_owns_the_engine(make_worker, ask, zombie):
+    first, second = make_worker(), make_worker()
+    await ask(first, [1], 1)
+    engine = first.snapshot().pid
+    first.lock.path.write_text(f"{zombie} {engine}\n")
+    with pytest.raises(EngineFailed, match=f"whose server has ended.*`kill {engine}`"):
+        await ask(second, [1], 1)
 
 
 async def test_a_refused_line_names_the_field(make_worker, double, ask):
