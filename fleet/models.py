@@ -208,7 +208,7 @@ class Usage(models.Model):
 
     class Meta:
         ordering = ["-day", "client", "vault"]
-        verbose_name_plural = _("usage")
+        verbose_name = _("usage record")
         constraints = [models.UniqueConstraint(fields=["day", "client", "vault"], name="one_row_a_day")]
 
     def __str__(self) -> str:

@@ -200,6 +200,7 @@ def test_usage_is_told_by_user(admin_client, worker):
         Usage.objects.create(day=timezone.now().date(), client=client, generated_tokens=tokens)
     page = admin_client.get("/admin/fleet/usage/?user=ann").content.decode()
     assert "phone" in page
+    assert "2 usage records" in page
     assert "127.0.0.1" not in page.split("result_list")[1]
     out = io.StringIO()
     call_command("usage", "--by", "user", "--json", stdout=out)
