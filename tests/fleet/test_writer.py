@@ -1,3 +1,4 @@
+import fcntl
 import os
 import struct
 
@@ -90,6 +91,41 @@ def test_two_writers_of_one_pair(tmp_path):
     write_pair(smoe, second, lambda file: file.write(b"scout"))
     assert (smoe.read_bytes(), scout_path_of(smoe).read_bytes()) == (b"first", b"scout")
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path):
+    """But nothing that a living one holds, or that has another name or is a link."""
+    target = tmp_path / "precious"
+    target.write_bytes(b"kept")
+    others = {".mine.partial", "x.smoe.partial", ".link.smoe.partial", "precious"}
+    (tmp_path / ".link.smoe.partial").symlink_to(target)
+    for name in (".dead.smoe.partial", ".dead.scout.safetensors.partial", ".mine.partial", "x.smoe.partial"):
+        (tmp_path / name).write_bytes(b"half")
+
+    def meanwhile(file):
+        synthetic.write(tmp_path / "b.smoe")
+        file.write(b"first")
+
+    write_pair(tmp_path / "a.smoe", meanwhile, lambda file: file.write(b"scout"))
+    assert (tmp_path / "a.smoe").read_bytes() == b"first"
+    vaults = {f"{name}{ending}" for name in "ab" for ending in (".smoe", ".scout.safetensors")}
+    assert {path.name for path in tmp_path.iterdir()} == others | vaults
+    assert target.read_bytes() == b"kept"
+
+
+def test_a_partial_file_removed_between_opening_and_locking_is_made_anew(tmp_path, monkeypatch):
+    smoe, flock, removed = tmp_path / "a.smoe", fcntl.flock, []
+
+    def remove_first(file, how):
+        if not removed:
+            removed.extend(tmp_path.iterdir())
+            removed[0].unlink()
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    write_pair(smoe, lambda file: file.write(b"vault"), lambda file: file.write(b"scout"))
+    assert len(removed) == 1
+    assert (smoe.read_bytes(), scout_path_of(smoe).read_bytes()) == (b"vault", b"scout")
 
 
 def test_the_vault_appears_after_its_scout(tmp_path, monkeypatch):
