@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from engine.terminal.chat import Chat
 from engine.terminal.client import ChatClient, ServerProblem
 from engine.terminal.monitor import Monitor
 from engine.terminal.screen import Screen
+from engine.terminal.wrapping import Wrapper
 
 MANAGE = Path(__file__).parent.parent.parent / "manage.py"
 
@@ -91,6 +94,59 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal(out):
     assert out.getvalue() == "a]0;owned2Jbc\n"
 
 
+def shown(written: str) -> list[str]:
+    """The lines of a terminal of endless width after `written`, which moves the cursor as the wrapper does."""
+    lines, column = [""], 0
+    for part in re.findall(r"\x1b\[\d*[A-Za-z]|.|\n", written):
+        if part == "\n":
+            lines.append("")
+            column = 0
+        elif part.endswith("D") and part.startswith("\x1b"):
+            column -= int(part[2:-1])
+        elif part == "\x1b[K":
+            lines[-1] = lines[-1][:column]
+        elif not part.startswith("\x1b"):
+            lines[-1] = lines[-1][:column] + part
+            column += 1
+    return lines
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("width", [16, 30, 79])
+def test_lines_break_between_words_however_they_come(width, size):
+    text = "It is a truth universally acknowledged, that a single man in possession of a fortune.\n\nA new paragraph"
+    wrapper = Wrapper()
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    lines = shown("".join(wrapper.feed(piece, width) for piece in pieces))
+    expected = [line for part in text.split("\n") for line in textwrap.wrap(part, width) or [""]]
+    assert [line.rstrip() for line in lines] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("abcdefghijklmno", ["abcdefghij", "klmno"]),  # longer than a line
+        ("x abcdefghijklm", ["x ", "abcdefghij", "klm"]),
+        ("漢字漢字漢字漢字", ["漢字漢字漢", "字漢字"]),  # two columns each, and no spaces
+        ("e\u0301" * 10 + " f", ["e\u0301" * 10, "f"]),  # a mark takes no column
+    ],
+)
+def test_lines_break_where_there_is_no_space(text, lines):
+    assert shown(Wrapper().feed(text, 10)) == lines
+
+
+def test_a_word_in_pieces_is_taken_back():
+    wrapper = Wrapper()
+    assert [wrapper.feed(piece, 10) for piece in ("one two th", "ree")] == ["one two th", "\x1b[2D\x1b[K\nthree"]
+
+
+def test_a_live_terminal_wraps_and_a_pipe_does_not(out, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "11")
+    Screen(out, live=True).text("one two three")
+    Screen(out, live=False).text("|one two three")
+    assert out.getvalue() == "one two \nthree|one two three"
+
+
 def test_the_monitor_tells_each_wait():
     now = iter([0.0, 1.0, 2.0, 3.0, 4.0])
     monitor = Monitor(lambda: next(now))
@@ -134,7 +190,7 @@ def read_until(person: int, words: str) -> str:
 
 def test_ctrl_c_stops_the_reply_and_not_the_program(terminal, stub):
     process, person = terminal
-    read_until(person, "Ctrl-D leaves")
+    read_until(person, "leaves.")
     os.write(person, b"say endless\n")
     read_until(person, "word5")
     # The terminal is not this session's controlling one: the signal that its Ctrl-C would send is sent by hand.
