@@ -20,6 +20,7 @@ from django.conf import settings
 
 from fleet.catalog import ModelCard
 
+from .control_tokens import FORMAT_TOKENS, SEAM, Seams, control_tokens, encode_between_seams
 from .detokenizer import Vocabulary
 from .errors import InvalidRequest, ModelUnavailable
 from .messages import GenerationRequest
@@ -61,6 +62,9 @@ class Codec:
         self.eos_ids = frozenset(() if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,))
         self.added_ids = {token.content: id for id, token in added}
         self.profile: Profile = profile_for(self.template, self.added_ids)
+        control = control_tokens({token.content: id in special for id, token in added}, self.template)
+        shown = set() if self.profile.own_channels else set(filter(FORMAT_TOKENS.search, control))
+        self._seams, self._reply_seams = Seams(control), Seams(control - shown)
 
     @property
     def template(self) -> str:
@@ -77,19 +81,22 @@ class Codec:
         if request.prompt_ids is not None:
             return Prompt(list(request.prompt_ids), "")
         if request.text_prompt is not None:
-            return self._tokenized(request.text_prompt, add_special_tokens=True)
+            return self._tokenized(request.text_prompt.replace(SEAM, ""), add_special_tokens=True)
         return self._tokenized(self._render(request), add_special_tokens=False)
 
     def _tokenized(self, text: str, add_special_tokens: bool) -> Prompt:
-        ids = self._tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
+        def encode(piece: str) -> list[int]:
+            return self._tokenizer(piece, add_special_tokens=add_special_tokens)["input_ids"]
+
+        ids = encode_between_seams(text, encode) if SEAM in text else encode(text)
         bos = self._tokenizer.bos_token_id
         while bos is not None and ids[:2] == [bos, bos]:  # the text's own, and the tokenizer's
             del ids[0]
-        return Prompt(ids, text[-END_LENGTH:])
+        return Prompt(ids, text[-END_LENGTH:].replace(SEAM, ""))
 
     def _render(self, request: GenerationRequest) -> str:
-        messages = [dict(message) for message in request.messages]
-        tools = request.tools if request.tool_choice.mode != "none" else []
+        messages = [self._seamed(message) for message in request.messages]
+        tools = self._seams.put(request.tools) if request.tool_choice.mode != "none" else []
         if not knows_tools(self.template):
             messages, tools = describe_tools(messages, tools), []
         refusal: Exception | None = None
@@ -98,7 +105,12 @@ class Codec:
                 return self._apply_template(attempt, tools, request)
             except Exception as error:  # a template is a program: it may raise anything
                 refusal = refusal or error
-        raise InvalidRequest(f"The model's chat template refuses these messages: {refusal}", "messages") from refusal
+        reason = str(refusal).replace(SEAM, "")
+        raise InvalidRequest(f"The model's chat template refuses these messages: {reason}", "messages") from refusal
+
+    def _seamed(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A message that holds no control tokens, but for those of a reply in an assistant's."""
+        return (self._reply_seams if message["role"] == "assistant" else self._seams).put(message)
 
     def _apply_template(self, messages: Messages, tools: list[dict[str, Any]], request: GenerationRequest) -> str:
         thinking = (
@@ -110,7 +122,7 @@ class Codec:
             tokenize=False,
             add_generation_prompt=not request.continue_final_message,
             continue_final_message=request.continue_final_message,
-            **thinking | request.template_kwargs,
+            **thinking | self._seams.put(request.template_kwargs),
         )
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
+from .control_tokens import FORMAT_TOKENS
 from .detokenizer import Vocabulary
 from .messages import Event, GenerationRequest, ReasoningDelta, TextDelta, TokenLogprob, ToolCallStart
 from .prompt import Codec, Prompt
 from .protocol import Token
 from .replies import Piece, Reasoning, ReplyParser, Text
 from .stops import StopScanner
-
-# Special tokens that the reply parsers read; any other one is never text.
-FORMAT_TOKENS = re.compile(r"tool|think|call|arg|python_tag|DSML", re.IGNORECASE)
 
 
 class Reply:
@@ -95,6 +92,7 @@ def _parser(codec: Codec, request: GenerationRequest, prompt: Prompt) -> ReplyPa
 
 
 def _format_ids(codec: Codec) -> frozenset[int]:
+    """Special tokens that the reply parsers read; any other one is never text."""
     everything = codec.profile.own_channels
     return frozenset(id for name, id in codec.special_tokens.items() if everything or FORMAT_TOKENS.search(name))
 
