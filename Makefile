@@ -55,8 +55,8 @@ lint: $(VENV)/.dev  ## ruff
 
 test: lint test-python test-native test-postgres  ## everything
 
-test-clients: $(VENV)/.dev build/smoe-engine demo  ## real clients (Claude Code, Codex, ...), installed into .cache/clients
-	@$(BIN)/python -m pytest -m clients tests/clients
+test-clients: $(VENV)/.dev build/smoe-engine demo  ## real clients (Claude Code, Codex, ...), installed into .cache/clients, and slow tests
+	@$(BIN)/python -m pytest -m "clients or slow" tests/clients tests/quality
 
 test-python: $(VENV)/.dev build/smoe-engine
 	@$(BIN)/python -m pytest

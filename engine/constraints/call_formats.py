@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from .marks import Marks
-
-# Compact JSON, one way to write it: free white space lets a small model fill its budget with line breaks.
-JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "coerce_one_of": True}
+from .schemas import Schema, part
 
 
-def json_rule(rule: str, schema: Any) -> str:
-    schema = {} if schema is True else schema
-    return f"{rule}: %json {json.dumps({**schema, 'x-guidance': JSON_STYLE}, ensure_ascii=False)}\n"
+def json_rule(rule: str, schema: Schema) -> str:
+    return f"{rule}: %json {json.dumps(schema, ensure_ascii=False)}\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +21,13 @@ class CallFormat:
     opening: str
     separator: str
     closing: str
-    call: Callable[[Marks, str, str, dict[str, Any]], str]  # (marks, rule, tool name, schema) -> rules
+    call: Callable[[Marks, str, str, Schema], str]  # (marks, rule, tool name, prepared schema) -> rules
 
 
-def _json_arguments(head: str, end: str) -> Callable[[Marks, str, str, dict[str, Any]], str]:
+def _json_arguments(head: str, end: str) -> Callable[[Marks, str, str, Schema], str]:
     """`{name}` in head stands for the tool's name; the arguments are JSON."""
 
-    def call(marks: Marks, rule: str, name: str, schema: dict[str, Any]) -> str:
+    def call(marks: Marks, rule: str, name: str, schema: Schema) -> str:
         opening, closing = marks.literal(head.replace("{name}", name)), marks.literal(end)
         return f"{rule}: {opening} {rule}_args {closing}\n" + json_rule(f"{rule}_args", schema)
 
@@ -48,24 +44,23 @@ class Tags:
     after: str = "\n"
 
 
-def _tagged_arguments(head: str, end: str, tags: Tags) -> Callable[[Marks, str, str, dict[str, Any]], str]:
+def _tagged_arguments(head: str, end: str, tags: Tags) -> Callable[[Marks, str, str, Schema], str]:
     """Each parameter between tags, in the schema's order, the required ones always; strings stand as they are."""
 
-    def call(marks: Marks, rule: str, name: str, schema: dict[str, Any]) -> str:
+    def call(marks: Marks, rule: str, name: str, schema: Schema) -> str:
         required = set(schema.get("required", ()))
         uses, rules = [], []
         for number, (key, value) in enumerate(schema.get("properties", {}).items()):
             own = f"{rule}_p{number}"
             uses.append(own if key in required else own + "?")
-            rules.append(_parameter(marks, own, key, value, tags))
+            rules.append(_parameter(marks, own, key, part(value, schema), tags))
         opening = marks.literal(head.replace("{name}", name))
         return f"{rule}: {opening} {' '.join(uses)} {marks.literal(end)}\n" + "".join(rules)
 
     return call
 
 
-def _parameter(marks: Marks, rule: str, key: str, schema: Any, tags: Tags) -> str:
-    schema = schema if isinstance(schema, dict) else {}
+def _parameter(marks: Marks, rule: str, key: str, schema: Schema, tags: Tags) -> str:
     opening = marks.literal(tags.opening.replace("{key}", key))
     if schema.get("type") == "string" and "enum" not in schema:
         text = marks.text_then(f"{rule}_v", tags.closing)

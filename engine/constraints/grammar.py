@@ -7,6 +7,7 @@ from typing import Any
 from ..messages import Constraint, GenerationRequest
 from .call_formats import call_format, json_rule
 from .marks import Marks
+from .schemas import Schema, prepared
 
 _ANALYSIS = "<|channel|>analysis<|message|>"
 
@@ -40,9 +41,9 @@ def _start(body: str, answer: str | None, family: str, marks: Marks) -> str:
 
 def _answer_rules(constraint: Constraint) -> str:
     if constraint.kind == "json_schema":
-        return json_rule("answer", constraint.value)
+        return json_rule("answer", prepared(constraint.value, exact=True))
     if constraint.kind == "json_object":
-        return json_rule("answer", {"type": "object"})
+        return json_rule("answer", prepared({"type": "object"}, exact=True))
     if constraint.kind == "regex":
         return f"answer: /{constraint.value.replace('/', chr(92) + '/')}/\n"
     return f"answer: %lark {{\n{constraint.value}\n}}\n"
@@ -58,9 +59,13 @@ def _call_rules(request: GenerationRequest, family: str, marks: Marks) -> str:
     rules = f"calls: {marks.literal(form.opening)} call {more} {marks.literal(form.closing)}\n"
     rules += f"call: {' | '.join(names)}\n"
     return rules + "".join(
-        form.call(marks, rule, tool["name"], tool.get("parameters") or {"type": "object"})
-        for rule, tool in zip(names, tools, strict=True)
+        form.call(marks, rule, tool["name"], _parameters(tool)) for rule, tool in zip(names, tools, strict=True)
     )
+
+
+def _parameters(tool: dict[str, Any]) -> Schema:
+    """Only a strict tool asks for its schema to the letter; others' are of many origins and had better be callable."""
+    return prepared(tool.get("parameters") or {"type": "object"}, exact=bool(tool.get("strict")))
 
 
 def _may_repeat(request: GenerationRequest) -> bool:

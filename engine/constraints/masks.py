@@ -11,6 +11,10 @@ from llguidance import LLMatcher, LLTokenizer
 from ..errors import InvalidRequest
 
 _FEW = 64  # up to this many tokens are listed by id; more are sent as a bit set
+_ONE_OF = (
+    "alternatives of oneOf must exclude each other visibly (by type, or by a required property with other constants); "
+    "use anyOf where they do not."
+)
 _TAIL = 16  # ids that are looked back at for the closing tag of thinking
 
 
@@ -88,4 +92,10 @@ class TokenMasks:
 
 
 def _reason(matcher: LLMatcher) -> str:
-    return " ".join(matcher.get_error().split())[:300]
+    """The library's words, without the grammar that it quotes where the fault is in a schema."""
+    text = matcher.get_error()
+    _, of_schema, fault = text.partition("failed to compile JSON schema: ")
+    if of_schema:
+        text = fault.partition("\n   1 | ")[0].replace("Unimplemented keys:", "these keywords are not supported:")
+        text = text.replace("oneOf constraints are not supported. Enable", _ONE_OF + "\0").partition("\0")[0]
+    return " ".join(text.split())[:300]

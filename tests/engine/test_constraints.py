@@ -7,6 +7,7 @@ import random
 import jsonschema
 import numpy as np
 import pytest
+from random_schemas import judge, random_schema
 from tokenizers import AddedToken, Tokenizer
 
 from engine.constraints import TokenMasks, Vocabulary, grammar_for
@@ -115,29 +116,6 @@ def walk(masks, tokenizer, rng, limit=400, prefer=(), closing=()):
     return tokenizer.decode(ids, skip_special_tokens=False)
 
 
-def random_schema(rng, depth=0):
-    kinds = ["string", "integer", "number", "boolean", "null", "enum", "const", "anyOf"]
-    kind = rng.choice(kinds + (["object", "object", "array"] if depth < 3 else []))
-    if kind == "object":
-        names = rng.sample(["a", "b c", 'q"', "é", "long_name", "n1"], rng.randint(1, 4))
-        return {
-            "type": "object",
-            "properties": {name: random_schema(rng, depth + 1) for name in names},
-            "required": rng.sample(names, rng.randint(0, len(names))),
-            "additionalProperties": False,
-        }
-    if kind == "array":
-        return {"type": "array", "items": random_schema(rng, depth + 1), "minItems": rng.randint(0, 1), "maxItems": 2}
-    return {
-        "string": {"type": "string", "maxLength": rng.randint(0, 6)},
-        "integer": {"type": "integer", "minimum": -5, "maximum": 99},
-        "number": {"type": "number", "minimum": 0, "maximum": 1000},
-        "enum": {"enum": ["x", 3, None, "two words"]},
-        "const": {"const": {"k": [1, "v"]}},
-        "anyOf": {"anyOf": [{"type": "null"}, {"type": "string", "maxLength": 3}]},
-    }.get(kind, {"type": kind})
-
-
 def test_samples_inside_the_masks_validate_for_random_schemas(base_tokenizer):
     vocabulary = Vocabulary(base_tokenizer, 512, [EOS])
     tokenizer = Tokenizer.from_str(base_tokenizer)
@@ -147,7 +125,7 @@ def test_samples_inside_the_masks_validate_for_random_schemas(base_tokenizer):
         request = GenerationRequest(model=None, constraint=Constraint("json_schema", schema))
         masks = TokenMasks(grammar_for(request, "hermes", Marks({})), vocabulary)
         text = walk(masks, tokenizer, rng, limit=3000, prefer=set(tokenizer.encode('"}]').ids))
-        jsonschema.validate(json.loads(text), schema)
+        judge(schema).validate(json.loads(text))
 
 
 @pytest.mark.parametrize("family", SPECIAL)
@@ -223,12 +201,55 @@ def test_a_grammar_that_cannot_be_followed_is_an_error_and_no_end(constraint, re
         ({"type": "array", "uniqueItems": True}, "uniqueItems"),
         ({"type": "string", "pattern": "(?=a)b"}, "look-around"),
         ({"type": "object", "properties": {"a": {"if": {}, "then": {}}}}, "if"),
+        ({"type": "string", "format": "phone"}, "format: phone"),
+        ({"type": "object", "minProperties": 2, "required": ["a"]}, "minProperties"),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "oneOf"),
+        ({"oneOf": [{"const": 1}, {"enum": [2, 1]}]}, "oneOf"),
+        ({"$ref": "https://example.com/schema"}, "example.com"),
+        (False, "Unsatisfiable"),
     ],
 )
 def test_what_cannot_be_enforced_is_refused_by_name(schema, keyword, base_tokenizer):
     request = GenerationRequest(model=None, constraint=Constraint("json_schema", schema))
-    with pytest.raises(InvalidRequest, match=keyword):
+    with pytest.raises(InvalidRequest, match=keyword) as refused:
         TokenMasks(grammar_for(request, "hermes", Marks({})), Vocabulary(base_tokenizer, 512, [EOS]))
+    assert "%json" not in refused.value.message
+
+
+def weather_with(parameters, **more):
+    return [{"type": "function", "function": {"name": "weather", "parameters": parameters, **more}}]
+
+
+def test_alternatives_that_overlap_are_refused_where_a_tool_is_strict_only(base_tokenizer):
+    either = {"type": "object", "properties": {"a": {"oneOf": [{"type": "integer"}, {"type": "number"}]}}}
+    choice, vocabulary = ToolChoice("required"), Vocabulary(base_tokenizer, 512, [EOS])
+    loose = GenerationRequest(model=None, tools=weather_with(either), tool_choice=choice)
+    TokenMasks(grammar_for(loose, "hermes", Marks({})), vocabulary)
+    strict = GenerationRequest(model=None, tools=weather_with(either, strict=True), tool_choice=choice)
+    with pytest.raises(InvalidRequest, match="oneOf"):
+        TokenMasks(grammar_for(strict, "hermes", Marks({})), vocabulary)
+
+
+@pytest.mark.parametrize("family", FREE_TEXT_CLOSING)
+def test_a_parameter_may_refer_to_definitions_of_its_tool(family, base_tokenizer):
+    """Each parameter is a rule of its own where a family writes tags around it."""
+    point = {"type": "object", "properties": {"x": {"enum": [7]}}, "required": ["x"], "additionalProperties": False}
+    parameters = {
+        "$defs": {"point": point},
+        "type": "object",
+        "properties": {"at": {"$ref": "#/$defs/point"}},
+        "required": ["at"],
+    }
+    tokenizer = tokenizer_with(base_tokenizer, SPECIAL[family])
+    special = {token: tokenizer.token_to_id(token) for token in SPECIAL[family]}
+    tools = weather_with(parameters)
+    request = GenerationRequest(model=None, tools=tools, tool_choice=ToolChoice("required"))
+    vocabulary = Vocabulary(tokenizer.to_str(), tokenizer.get_vocab_size(), [EOS])
+    masks = TokenMasks(grammar_for(request, family, Marks(special)), vocabulary)
+    parser = ReplyParser(profile_for(TEMPLATE_MARK.get(family, ""), special), tools)
+    events = parser.feed(walk(masks, tokenizer, random.Random(1))) + parser.finish()
+    arguments = "".join(event.arguments for event in events if isinstance(event, ToolCallDelta))
+    assert json.loads(arguments) == {"at": {"x": 7}}
 
 
 def test_a_request_that_demands_nothing_has_no_grammar():
