@@ -28,6 +28,8 @@ from .openapi.document import Description
 # How long a failure may still turn into a status of its own before a stream begins. A client's first event is due
 # 100 ms after its request.
 HOLD_SECONDS = 0.08
+# The same with --context-overflow error where the prompt may be too long: clients compact at a 400, not in a stream.
+LONGEST_HOLD_SECONDS = 2.0
 KEEP_ALIVE_SECONDS = 8.0
 
 Handler = Callable[[Request], Awaitable[JsonAnswer | StreamAnswer]]
@@ -181,7 +183,7 @@ class Exchange:
         await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *common]})
 
     async def _stream(self, answer: StreamAnswer) -> None:
-        """Sends the answer's chunks. The response begins with the first, or after `HOLD_SECONDS`."""
+        """Sends the answer's chunks. The response begins with the first, or once the hold is over."""
         clock = asyncio.create_task(self._keep_alive(answer))
         try:
             async with contextlib.aclosing(answer.chunks()) as chunks:
@@ -217,6 +219,8 @@ class Exchange:
     async def _keep_alive(self, answer: StreamAnswer) -> None:
         """Begins the response when its first chunk is late, then fills every silence."""
         await asyncio.sleep(HOLD_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(answer.accepted.wait(), LONGEST_HOLD_SECONDS)
         if not self.begun:
             await self._write(answer.opening())
         now = asyncio.get_running_loop().time

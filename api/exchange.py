@@ -50,7 +50,12 @@ class JsonAnswer:
 
 
 class StreamAnswer(Protocol):
-    """The bytes of a stream, each piece whole events."""
+    """The bytes of a stream, each piece whole events.
+
+    accepted: set once the request can no longer be refused for what it asks.
+    """
+
+    accepted: asyncio.Event
 
     def opening(self) -> bytes:
         """A first event, asked for once, when `chunks` is late with its own."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
 from engine import generation
-from engine.messages import Event, GenerationRequest
+from engine.messages import Accepted, Event, GenerationRequest
 
 from . import errors
 from .exchange import JsonAnswer, Request, StreamAnswer
@@ -44,7 +45,9 @@ def endpoint(parse: Callable[[Fields, Request], Call], protocol: errors.Protocol
         call = parse(Fields(await request.json()), request)
         requests = [replace(item, protocol=protocol, **_origin(request)) for item in call.requests]
         if call.stream:
-            return RenderedStream(requests, call.renderer(), protocol)
+            # A token is a byte or more; only a long body is worth the wait for its count.
+            fits = not generation.may_not_fit(len(request.body), requests[0])
+            return RenderedStream(requests, call.renderer(), protocol, accepted=fits)
         return JsonAnswer(call.answer([await collect(item) for item in requests]))
 
     return handle
@@ -64,10 +67,15 @@ def _origin(request: Request) -> dict[str, Any]:
 class RenderedStream:
     """A StreamAnswer: the events of `requests`, rendered."""
 
-    def __init__(self, requests: list[GenerationRequest], renderer: Renderer, protocol: errors.Protocol):
+    def __init__(
+        self, requests: list[GenerationRequest], renderer: Renderer, protocol: errors.Protocol, accepted: bool
+    ):
         self.requests = requests
         self.renderer = renderer
         self.protocol = protocol
+        self.accepted = asyncio.Event()
+        if accepted:
+            self.accepted.set()
 
     def opening(self) -> bytes:
         return _encode(self.renderer.opening())
@@ -76,7 +84,10 @@ class RenderedStream:
         for choice, request in enumerate(self.requests):
             async with contextlib.aclosing(generation.stream(request)) as events:
                 async for event in events:
-                    yield _encode(self.renderer.event(choice, event))
+                    if isinstance(event, Accepted):
+                        self.accepted.set()
+                    else:
+                        yield _encode(self.renderer.event(choice, event))
         yield _encode(self.renderer.closing())
 
     def keep_alive(self) -> bytes:

@@ -25,11 +25,11 @@ from fleet.catalog import ModelCard
 from . import masking, prompt, records
 from .errors import GenerationError, InvalidRequest, ModelUnavailable
 from .job import Ended, Job, Tokens, WorkerEvent
-from .messages import Event, Finished, FinishReason, GenerationRequest, Prefill, Usage
+from .messages import Accepted, Event, Finished, FinishReason, GenerationRequest, Prefill, Usage
 from .prompt import Codec, Prompt
 from .records import Record
 from .reply import Reply
-from .window import reply_budget
+from .window import exceeds, reply_budget
 from .worker import get_worker
 
 log = logging.getLogger("smoe.generation")
@@ -39,7 +39,7 @@ BREATH = 16  # events in a row before others get the event loop
 
 
 async def stream(request: GenerationRequest) -> AsyncIterator[Event]:
-    """[Queued..] [Booting..] Prefill [text, reasoning and tool call deltas..] Finished."""
+    """Accepted [Queued..] [Booting..] Prefill [text, reasoning and tool call deltas..] Finished."""
     record = records.new(request)
     keeps_text = settings.SMOE.log_text
     if keeps_text:
@@ -64,6 +64,11 @@ async def count_tokens(request: GenerationRequest) -> int:
     """Ids of the prompt."""
     card = await resolve(request.model, request.vaults)
     return len((await prompt.encode(await prompt.codec_for(card), card, request)).ids)
+
+
+def may_not_fit(size: int, request: GenerationRequest) -> bool:
+    """Whether a prompt of at most `size` ids might be refused for its length. Knows the active vault's window only."""
+    return exceeds(size, request.max_tokens, get_worker().snapshot().context)
 
 
 async def active_model() -> str | None:
@@ -124,6 +129,7 @@ async def _generate(request: GenerationRequest, record: Record) -> AsyncIterator
     codec = await prompt.codec_for(card)
     encoded = await prompt.encode(codec, card, request)
     job = await _job(request, card, codec, encoded)
+    yield Accepted(len(encoded.ids))
     reply = Reply(codec, request, encoded)
     breaths = Breaths()
     async with contextlib.aclosing(get_worker().stream(job)) as events:

@@ -81,6 +81,13 @@ class GenerationRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Accepted:
+    """The first event: the request is in order, and its prompt fits the window or only the engine's boot will tell."""
+
+    prompt: int  # ids
+
+
+@dataclass(frozen=True, slots=True)
 class Queued:
     """position 1 runs next. Repeated as it changes. `model` is the vault it will run on."""
 
@@ -186,4 +193,4 @@ class Finished:
     context: int = 0  # the window's size in positions
 
 
-Event = Queued | Booting | Prefill | TextDelta | ReasoningDelta | ToolCallStart | ToolCallDelta | Finished
+Event = Accepted | Queued | Booting | Prefill | TextDelta | ReasoningDelta | ToolCallStart | ToolCallDelta | Finished

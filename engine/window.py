@@ -9,6 +9,12 @@ from .errors import ContextOverflow
 MAX_TOKENS_CAP = 4096
 
 
+def exceeds(prompt: int, asked: int | None, window: int) -> bool:
+    """Whether `--context-overflow error` would refuse so long a prompt, or cut its reply."""
+    budget = settings.SMOE.max_tokens if asked is None else min(asked, MAX_TOKENS_CAP)
+    return settings.SMOE.context_overflow == "error" and prompt + budget > window
+
+
 def reply_budget(prompt: int, asked: int | None, window: int | None) -> int:
     """Ids that the reply may have. prompt: ids; asked: the request's max_tokens. Raises ContextOverflow.
 

@@ -22,7 +22,7 @@ from engine.errors import (
     QueueFull,
     ShuttingDown,
 )
-from engine.messages import Queued, TextDelta
+from engine.messages import Accepted, Queued, TextDelta
 from fleet.keys import KeyRefused
 
 CHAT = "/v1/chat/completions"
@@ -314,6 +314,44 @@ def test_a_failure_that_comes_late_is_told_in_the_stream(http, script):
     assert (name, data["error"]["message"]) == ("error", "prompt is too long: 5000 tokens > 4096 maximum")
     name, data = post_stream(http, "/v1/responses", {"model": "m", "input": "hi"})[-1]
     assert data["response"]["error"]["code"] == "context_length_exceeded"
+
+
+# --- prompts that may be too long ------------------------------------------------------------------------------------
+
+OVERFLOW = ContextOverflow("x", 5000, 256, 4096)
+LONG = chat(messages=[{"role": "user", "content": "word " * 1000}], stream=True)
+
+
+def test_a_long_prompt_waits_for_its_count_so_that_it_can_be_refused(http, script, engine, settings):
+    settings.SMOE = replace(settings.SMOE, context_overflow="error")
+    script.steps = [0.3, OVERFLOW]
+    answer = http.post(CHAT, json=LONG)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+    spoken = http.post(MESSAGES, json=claude(messages=LONG["messages"], stream=True))
+    assert (spoken.status_code, spoken.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert "prompt is too long: 5000 tokens > 4096 maximum" in spoken.text
+
+
+def test_the_wait_for_the_count_has_an_end(http, script, engine, settings, monkeypatch):
+    monkeypatch.setattr(consumers, "LONGEST_HOLD_SECONDS", 0.05)
+    settings.SMOE = replace(settings.SMOE, context_overflow="error")
+    script.steps = [0.5, OVERFLOW]
+    frames = [data for _, data in post_stream(http, CHAT, LONG)]
+    assert frames[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert frames[-3]["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("overflow", "body", "first"),
+    [("slide", LONG, 3600), ("error", chat(stream=True), 3600), ("error", LONG, Accepted(900))],
+    ids=["it may slide", "it is short", "it has been counted"],
+)
+def test_what_cannot_be_refused_begins_at_once(base_url, script, engine, settings, monkeypatch, overflow, body, first):
+    monkeypatch.setattr(consumers, "LONGEST_HOLD_SECONDS", 3600)
+    settings.SMOE = replace(settings.SMOE, context_overflow=overflow)
+    script.steps = [first, 3600]
+    with httpx.stream("POST", base_url + CHAT, json=body, timeout=20) as answer:
+        assert events(next(answer.iter_text()))
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
