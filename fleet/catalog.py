@@ -16,7 +16,6 @@ from typing import Any
 
 from channels.db import database_sync_to_async
 from django.conf import settings
-from django.db import DatabaseError
 from django.db.models import F
 
 from . import discovery, memory
@@ -112,7 +111,7 @@ def _look() -> None:
             if _is_due():
                 try:
                     _scan()
-                except DatabaseError as error:
+                except discovery.NotWritten as error:
                     log.error("what is in the fleet directory could not be written down: %s", error)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, OperationalError, transaction
 from django.utils import timezone
 
 from smoe_site.options import Options
@@ -26,6 +26,10 @@ _LOOKED_AT = (
 )
 _KEPT = {"id", "name", "first_seen", "last_used", "tokens_per_second"}  # not the files' to say
 _WRITTEN = [f.name for f in Vault._meta.concrete_fields if f.name not in _KEPT]
+
+
+class NotWritten(OperationalError):
+    """The rows were read and could not be brought in line: the disk is full, say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,10 @@ class Scan:
 
 
 def scan(options: Options | None = None) -> Scan:
-    """Brings the rows in line with the disk. Blocking: call it off the event loop. One look at a time."""
+    """Brings the rows in line with the disk. Blocking: call it off the event loop. One look at a time.
+
+    Raises DatabaseError; NotWritten where the database can at least be read.
+    """
     with _lock:
         started = time.perf_counter()
         sightings = look(options or settings.SMOE)
@@ -59,8 +66,11 @@ def scan(options: Options | None = None) -> Scan:
         ]
         gone = [row for name, row in known.items() if name not in sightings and row.state != Vault.State.MISSING]
         events = [*filter(None, (_news(row, known.get(row.name)) for row in rows)), *map(_loss, gone)]
-        _record(rows, gone, events)
-        _touch(known)
+        try:
+            _record(rows, gone, events)
+            _touch(known)
+        except DatabaseError as error:
+            raise NotWritten(*error.args) from error
         return _report(len(sightings), len(rows), events, time.perf_counter() - started)
 
 

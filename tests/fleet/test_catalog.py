@@ -8,7 +8,7 @@ import vault_pairs as pairs
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from fleet import catalog
+from fleet import catalog, discovery
 from fleet.models import Vault
 
 pytestmark = pytest.mark.django_db
@@ -57,7 +57,7 @@ def test_what_cannot_be_written_down_is_left_to_a_later_look(fleet_dir):
     catalog.forget_look()
     with connection.execute_wrapper(full):
         assert [card.id for card in catalog.servable()] == ["known"]
-        with pytest.raises(OperationalError):
+        with pytest.raises(discovery.NotWritten, match="disk is full"):
             catalog.rescan()
     catalog.forget_look()
     assert [card.id for card in catalog.servable()] == ["known", "new"]
