@@ -14,6 +14,7 @@ HEAT = b"HEAT\n"
 RESET = b"RESET\n"
 MAX_LINE = 64 << 20  # bytes; a longer line is no line of this protocol
 MAX_LOGPROBS = 20
+MAX_COUNT = (1 << 32) - 1
 
 
 class ProtocolError(Exception):
@@ -48,6 +49,12 @@ def gen_line(gen: Gen, version: int) -> bytes:
 
 def cancel_line(tag: int) -> bytes:
     return b"CANCEL %d\n" % tag
+
+
+def warm_line(uses: Sequence[Sequence[int]]) -> bytes:
+    """`uses`: of each expert in earlier runs, one list a MoE layer; empty where there were none."""
+    counts = ";".join(",".join(str(min(count, MAX_COUNT)) for count in layer) for layer in uses)
+    return f"WARM {counts}".encode().rstrip() + b"\n"
 
 
 def mask_line(tag: int, allowed: str) -> bytes:

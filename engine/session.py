@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,6 +160,11 @@ class Session:
     async def heat(self) -> Heat | None:
         """How often each expert was used since the boot; None where it does not tell."""
         return await self._question("heat", protocol.HEAT)
+
+    def warm(self, uses: Sequence[Sequence[int]]) -> None:
+        """Experts are read ahead while nothing is asked, those with most uses first."""
+        if self.alive and self.supports("warm"):
+            self.process.write(protocol.warm_line(uses))
 
     async def _question(self, feature: str, line: bytes) -> Any:
         """The answer to a line that may be written at any time. One at a time: askers share its answer."""

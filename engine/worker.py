@@ -19,7 +19,7 @@ import contextlib
 import contextvars
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -145,6 +145,11 @@ class Worker:
     async def heat(self) -> Heat | None:
         """Uses of each expert since the boot; None where the engine is down or does not tell."""
         return await self._session.heat() if self._session else None
+
+    def warm(self, model: str, uses: Sequence[Sequence[int]]) -> None:
+        """Tells the engine how often each expert was used in earlier runs, if it is up on this vault."""
+        if self._session and self._card and self._card.id == model:
+            self._session.warm(uses)
 
     def snapshot(self) -> EngineSnapshot:
         session = self._session

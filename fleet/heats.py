@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from channels.db import database_sync_to_async
+from django.conf import settings
 from django.db import DatabaseError
 
+from engine.happenings import Happening
 from engine.protocol import Heat
 from engine.records import Record
 from engine.worker import get_worker
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _told: tuple[tuple[str, int | None], Heat] = (("", None), Heat(0, []))  # what which process has told so far
 _waiting: asyncio.Task[None] | None = None
+_warming: set[asyncio.Task[None]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,12 @@ def total(name: str) -> Total | None:
     take_in()
     row = ExpertUse.objects.filter(vault=name).first()
     return Total(row.first, row.counts, row.since) if row else None
+
+
+def uses(name: str) -> list[list[int]]:
+    """As of the last look. Blocking."""
+    row = ExpertUse.objects.filter(vault=name).first()
+    return row.counts if row else []
 
 
 def take_in() -> None:
@@ -81,6 +90,23 @@ def _difference(heat: Heat, before: Heat) -> list[list[int]]:
 
 def _shape(counts: list[list[int]]) -> list[int]:
     return [len(layer) for layer in counts]
+
+
+def happened(happening: Happening) -> None:
+    """A listener of the engine's happenings, on the event loop: a new engine is told what the ones before used."""
+    if settings.SMOE.prewarm and happening.kind in ("boot", "switch", "respawn"):
+        task = asyncio.get_running_loop().create_task(_warm(happening.vault))
+        _warming.add(task)
+        task.add_done_callback(_warming.discard)
+
+
+async def _warm(name: str) -> None:
+    try:
+        counts = await database_sync_to_async(uses, thread_sensitive=False)(name)
+    except DatabaseError:
+        log.exception("the uses of experts could not be read: popular ones are not read first")
+        counts = []
+    get_worker().warm(name, counts)
 
 
 def after(record: Record) -> None:

@@ -205,7 +205,7 @@ def _note_use(finished: list[Record]) -> None:
 
 journal = Journal()
 _FINISHED = (keyring.leave, journal.note, metrics.finished, heats.after)
-_HAPPENED = (journal.note, metrics.happened)
+_HAPPENED = (journal.note, metrics.happened, heats.happened)
 
 
 def begin() -> None:

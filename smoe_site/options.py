@@ -93,6 +93,7 @@ class Options:
     model_id: str = option("s-moe", str, "a name that always means the active vault")
     ring: int = option(0, _int, "expert cache slots; 0: as many as memory allows", 0)
     workers: int = option(4, _int, "threads that read experts", 1, 64)
+    prewarm: bool = option(True, _bool, "0: read no experts ahead while nothing is asked")
     memory: str = option("", str, "memory for the engine in all, such as 6G; without: what is available")
     ctx: int = option(0, _window, "window in positions; 0: from 4096 up to the trained length, as far as memory allows")
     temperature: float = option(0.6, _float, "default temperature; 0 is greedy", 0, 10)

@@ -144,6 +144,12 @@ Error Engine::allocate(const Args& args, const Log& log) {
   return {};
 }
 
+bool Engine::warm(const Popularity& popularity) {
+  const bool fits = popularity.empty() || has_shape_of(*vault_, popularity);
+  prewarm_.begin(*vault_, fits ? popularity : Popularity{}, *ring_);
+  return fits;
+}
+
 void Engine::adapt() {
   constexpr double kInterval = 500;  // milliseconds
   if (since_adapted_.milliseconds() < kInterval) return;

@@ -10,6 +10,7 @@
 #include "kv_cache.h"
 #include "memory_plan.h"
 #include "model.h"
+#include "prewarm.h"
 
 namespace smoe {
 
@@ -29,6 +30,10 @@ class Engine {
   std::uint64_t buffer_bytes() const { return buffer_bytes_; }  // with the program
   // Fits the ring to the memory that is available now; looks at most twice a second. Between batches only.
   void adapt();
+  // Reads experts into free slots while the engine is idle. False: the counts are not this vault's, and unused.
+  bool warm(const Popularity& popularity);
+  // The next few of them; false where there is nothing to do for now. Between batches only.
+  bool warm_on() { return prewarm_.step(*ring_); }
   int context() const { return shape_.window; }
   int chunk() const { return shape_.chunk; }
   const std::string& name() const { return name_; }  // the vault's stem
@@ -55,6 +60,7 @@ class Engine {
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<ExpertRing> ring_;
   std::unique_ptr<Model> model_;
+  Prewarm prewarm_;
 };
 
 }  // namespace smoe

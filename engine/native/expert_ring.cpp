@@ -128,6 +128,15 @@ class Ring : public ExpertRing {
     read_later(s, hints_);
   }
 
+  void expect(int moe_index, int expert, float share) override { next_use_.expect(at(flat(moe_index, expert)), share); }
+
+  bool hints_wait() const override {
+    const std::lock_guard lock(mutex_);
+    return !hints_.empty();
+  }
+
+  int free_slots() const override { return usable_.load(std::memory_order_relaxed) - used_.load(std::memory_order_relaxed); }
+
   void resize(int slots) override {
     const int wanted = std::clamp(slots, 1, static_cast<int>(slots_.size()));
     while (usable_ > wanted) {
@@ -302,7 +311,7 @@ class Ring : public ExpertRing {
   std::atomic<int> usable_;   // all but those
   Error error_;
 
-  std::mutex mutex_;  // guards demands_, hints_, stopping_, reading_hint_
+  mutable std::mutex mutex_;  // guards demands_, hints_, stopping_, reading_hint_
   std::condition_variable work_;
   IndexList demands_, hints_;
   bool stopping_ = false, reading_hint_ = false;

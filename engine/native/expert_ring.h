@@ -38,6 +38,11 @@ class ExpertRing {
   // A hint: read this if a slot is free or cold, without pinning it. Later requests overtake it.
   virtual void prefetch(int moe_index, int expert) = 0;
 
+  // What earlier runs tell of an expert: the share of passes that need it. For eviction; before the first request.
+  virtual void expect(int moe_index, int expert, float share) = 0;
+  virtual bool hints_wait() const = 0;   // for an I/O thread
+  virtual int free_slots() const = 0;    // that hold nothing: a hint costs no other expert its slot
+
   // So many slots may be used from now on, of those it was made with: the coldest go and their memory with them,
   // or they come back. Slots in use stay, so that more may be left than asked for.
   virtual void resize(int slots) = 0;

@@ -29,6 +29,13 @@ class NextUse {
     turns_[expert] = turns(expert);
   }
 
+  // It was needed in this share of the passes before the first use() here.
+  void expect(std::size_t expert, float share) {
+    passes_ = kAges;
+    uses_[expert] = share * most_.back();
+    turns_[expert] = turns(expert);
+  }
+
   // Passes from now until its next use.
   float distance(std::size_t expert) const {
     constexpr float kNever = 1e-6f;

@@ -120,6 +120,14 @@ Request parse_mask(std::string_view rest) {
   return request;
 }
 
+Request parse_warm(std::string_view rest) {
+  Request request;
+  const std::string_view counts = take_field(&rest);
+  if (!counts.empty() && !parse_popularity(counts, &request.popularity)) return refused_field("counts");
+  request.kind = RequestKind::warm;
+  return request;
+}
+
 // A client that speaks a later version may hope for this one.
 Request parse_hello(std::string_view rest) {
   Request request;
@@ -161,12 +169,26 @@ bool parse_ids(std::string_view text, char separator, int vocabulary, std::vecto
   return true;
 }
 
+bool parse_popularity(std::string_view text, Popularity* out) {
+  out->clear();
+  if (text.empty() || text.back() == ';') return false;
+  while (!text.empty()) {
+    std::string_view layer = take_word(&text, ';');
+    std::vector<std::uint32_t>& counts = out->emplace_back();
+    if (layer.empty() || layer.back() == ',') return false;
+    while (!layer.empty())
+      if (!parse_integer(take_word(&layer, ','), &counts.emplace_back())) return false;
+  }
+  return true;
+}
+
 Request parse_request(std::string_view line, const Dialect& dialect) {
   if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
   const std::string_view verb = take_field(&line);
   if (verb == "GEN") return parse_generate(line, dialect);
   if (verb == "CANCEL") return parse_cancel(line);
   if (verb == "MASK") return parse_mask(line);
+  if (verb == "WARM") return parse_warm(line);
   if (verb == "HELLO") return parse_hello(line);
   if (!take_field(&line).empty()) return refused_field("request");
   if (verb == "RESET") return bare(RequestKind::reset);

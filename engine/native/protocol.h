@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mask.h"
+#include "prewarm.h"
 #include "sampler.h"
 
 namespace smoe {
@@ -25,13 +26,14 @@ struct GenerateRequest {
   bool ignore_eos = false, mask = false, slide = false;
 };
 
-enum class RequestKind : std::uint8_t { generate, reset, hello, status, heat, cancel, mask, refused };
+enum class RequestKind : std::uint8_t { generate, reset, hello, status, heat, warm, cancel, mask, refused };
 
 struct Request {
   RequestKind kind = RequestKind::refused;
   GenerateRequest generate;
   std::uint64_t id = 0;       // cancel, mask
   std::string_view mask_set;  // mask: a part of the line
+  Popularity popularity;      // warm
   std::string reason, detail; // refused: `bad_request`, `field=max_tokens`
 };
 
@@ -50,6 +52,9 @@ Request refusal(std::string reason, std::string_view field);
 
 // `1,2,3`: false when a word is no id below `vocabulary` or there is none.
 bool parse_ids(std::string_view text, char separator, int vocabulary, std::vector<int>* out);
+
+// `1,2;3,4`: a list a layer.
+bool parse_popularity(std::string_view text, Popularity* out);
 
 // Exact figures of one generation.
 struct Figures {

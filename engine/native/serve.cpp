@@ -8,7 +8,8 @@
 namespace smoe {
 namespace {
 
-constexpr std::chrono::seconds kIdleLook{1};  // at the memory that is available, while nothing is to be done
+constexpr std::chrono::milliseconds kIdleLook{1000};  // at the memory that is available, while nothing is to be done
+constexpr std::chrono::milliseconds kWarmLook{2};     // whether the disk wants more to read
 
 std::string field(const char* name, std::uint64_t value) { return std::string(" ") + name + "=" + std::to_string(value); }
 
@@ -136,9 +137,12 @@ void Server::run(Engine& engine, const SamplingOptions& defaults, bool instrumen
 
 bool Server::next_job(Job* job) {
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kIdleLook, [&] { return ending_ || out_.gone() || !jobs_.empty(); })) {
+  bool warming = true;  // perhaps
+  while (!changed_.wait_for(lock, warming ? kWarmLook : kIdleLook,
+                            [&] { return ending_ || out_.gone() || !jobs_.empty(); })) {
     lock.unlock();
     engine_->adapt();
+    warming = engine_->warm_on();
     lock.lock();
   }
   if (ending_ || out_.gone()) return false;
@@ -153,6 +157,9 @@ void Server::serve(Job& job) {
     case RequestKind::hello: out_.write(hello_line()); version_ = 2; return;
     case RequestKind::status: return out_.write(status_line());
     case RequestKind::heat: return out_.write(heat_line());
+    case RequestKind::warm:
+      if (!engine_->warm(job.request.popularity)) log_("WARM: its counts are of another vault; read in order instead");
+      return;
     case RequestKind::reset:
       engine_->conversations().reset();
       publish();
@@ -205,7 +212,7 @@ void Server::tell(const Figures& f) {
 std::string Server::hello_line() const {
   return std::string("<<HELLO version=2 engine=smoe-engine/") + kVersion + field("ctx", static_cast<std::uint64_t>(engine_->context())) +
          field("vocab", static_cast<std::uint64_t>(dialect_.vocabulary)) + " vault=" + protocol_value(engine_->name()) +
-         " features=cancel,seed,progress,logprobs,mask,status,heat>>\n";
+         " features=cancel,seed,progress,logprobs,mask,status,heat,warm>>\n";
 }
 
 std::string Server::status_line() const {

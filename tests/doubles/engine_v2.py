@@ -92,6 +92,8 @@ class Engine:
             self.write(
                 f"<<STATUS state={self.state} ctx={self.context} cached={len(self.cached)} rss=1000 filler={filler}>>"
             )
+        elif words[0] == "WARM":
+            pass  # noted with every line
         elif words[0] == "HEAT":
             self.write(f"<<HEAT layers=1 experts=2 first=0 counts={self.generations},0>>")
         else:
@@ -119,7 +121,7 @@ class Engine:
                 stem = Path(self.options.vault).stem
                 self.write(
                     f"<<HELLO version=2 engine=double/1 ctx={self.context} vocab={VOCAB} vault={stem} "
-                    "features=cancel,seed,progress,logprobs,mask,status,heat>>"
+                    "features=cancel,seed,progress,logprobs,mask,status,heat,warm>>"
                 )
             elif words == ["RESET"]:
                 self.cached = []

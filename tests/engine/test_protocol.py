@@ -21,6 +21,7 @@ from engine.protocol import (
     gen_line,
     mask_line,
     unsupported_by_v1,
+    warm_line,
 )
 
 # As docs/serve-protocol.md shows them.
@@ -124,3 +125,8 @@ def test_what_version_1_cannot_honour_is_named():
     assert unsupported_by_v1(Gen([1], 1, Sampling(0.5, 0.5, 5, 0.0, 1.1, 0.0, 0.0, seed=4))) == []
     asked = Gen([1], 1, Sampling(min_p=0.1, presence_penalty=1.0, logit_bias={1: 2.0}), logprobs=0, mask=True)
     assert unsupported_by_v1(asked) == ["min_p", "presence_penalty", "logit_bias", "logprobs", "constrained output"]
+
+
+def test_a_warm_line():
+    assert warm_line([]) == b"WARM\n"
+    assert warm_line([[1, 0], [2**40, 3]]) == b"WARM 1,0;4294967295,3\n"

@@ -146,6 +146,21 @@ def test_the_uses_of_experts_are_taken_in_behind_the_replies(server):
     )
 
 
+def test_a_new_engine_is_told_what_the_ones_before_used(server):
+    log = server.directory / "log"
+
+    def heard() -> list[str]:
+        events = map(json.loads, log.read_text().splitlines())
+        return [event["line"] for event in events if event.get("line", "").startswith("WARM")]
+
+    before = heard()
+    assert set(before) == {"WARM"}  # nothing had been used
+    server.printed("unload")
+    server.printed("switch_vault", "tiny-qwen3moe")
+    server.wait_for(lambda: len(heard()) > len(before))
+    assert heard()[-1] == f"WARM {REQUESTS},0"
+
+
 def test_a_switch_and_a_crash_are_events(server):
     assert "runs other" in server.printed("switch_vault", "other")
     health = httpx.get(f"{server.url}/health").json()

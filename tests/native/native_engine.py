@@ -63,6 +63,11 @@ class Engine:
         assert line.endswith(b"\n"), f"the engine ended: {line!r}, {self.process.poll()}"
         return line.decode().removesuffix("\n")
 
+    def status(self) -> dict[str, int]:
+        """The figures, while nothing else is being answered."""
+        self.send("STATUS")
+        return {k: int(v) for k, v in (word.split("=") for word in self.line()[2:-2].split()[3:])}
+
     def generate(self, count: int, ids: Sequence[int], **keys: Any) -> Answer:
         self.send(gen_line(count, ids, **keys))
         return self.answer()

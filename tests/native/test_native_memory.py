@@ -18,16 +18,11 @@ def vault(tmp_path_factory):
     return synthetic.write(path, d_model=256, moe_ffn=128, vocab_size=1024, layers=2, experts=16, top_k=4)[0]
 
 
-def status(engine):
-    engine.send("STATUS")
-    return {k: int(v) for k, v in (word.split("=") for word in engine.line()[2:-2].split()[3:])}
-
-
 def after_a_prompt(program, vault, *flags):
     with native_engine.Engine(program, vault, *flags) as engine:
         ids = np.random.default_rng(1).integers(0, 1024, 4096)
         engine.generate(2, ids, t=0)
-        return status(engine)
+        return engine.status()
 
 
 def told(status):

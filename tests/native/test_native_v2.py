@@ -1,6 +1,7 @@
 """What version 2 adds, one test a promise of docs/serve-protocol.md."""
 
 import base64
+import time
 
 import native_engine
 import numpy as np
@@ -29,7 +30,7 @@ def log_softmax(logits):
 def test_hello_tells_what_may_be_used(tiny):
     assert tiny.hello == (
         "<<HELLO version=2 engine=smoe-engine/0.1.0 ctx=4096 vocab=512 vault=tiny-qwen3moe "
-        "features=cancel,seed,progress,logprobs,mask,status,heat>>"
+        "features=cancel,seed,progress,logprobs,mask,status,heat,warm>>"
     )
 
 
@@ -240,3 +241,33 @@ def test_terminate_is_a_clean_end(tiny, prompt):
     tiny.line()
     tiny.process.terminate()
     assert tiny.process.wait(native_engine.TIMEOUT) == 0
+
+
+def experts_in_memory(engine):
+    deadline = time.monotonic() + 30
+    used = -1
+    while (now := engine.status()["ring_used"]) != used and time.monotonic() < deadline:
+        used = now
+        time.sleep(0.2)
+    return now
+
+
+def test_what_is_warm_is_not_read_again(tiny, prompt, greedy):
+    tiny.send("WARM")
+    assert experts_in_memory(tiny) == tiny.status()["ring_slots"]
+    reply = tiny.generate(len(greedy), prompt, t=0)
+    assert reply.ids == greedy
+    assert (reply.figures["misses"], reply.figures["bytes"]) == ("0", "0")
+
+
+def test_counts_of_another_vault_do_no_harm(tiny, prompt, greedy):
+    tiny.send("WARM 1,2;3,4", "WARM x")
+    assert tiny.line() == "<<ERR bad_request field=counts>>"
+    assert tiny.generate(len(greedy), prompt, t=0).ids == greedy
+
+
+def test_warming_fills_no_more_than_the_ring(start, golden, prompt, greedy):
+    engine = start(golden("q4").vault, "--ring", 5)
+    engine.send("WARM")
+    assert experts_in_memory(engine) == 5
+    assert engine.generate(len(greedy), prompt, t=0).ids == greedy

@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "expert_ring.h"
+#include "prewarm.h"
 #include "vault_files.h"
 
 using namespace smoe;
@@ -363,4 +364,38 @@ TEST(a_vault_in_shared_memory) {
     for (int e = 0; e < 8; ++e) bench.use(1, e);
   }
   ::unsetenv("TMPDIR");
+}
+
+static void warm_up(Prewarm& prewarm, ExpertRing& ring) {
+  while (prewarm.step(ring)) std::this_thread::yield();
+}
+
+TEST(warming_reads_every_expert_that_has_a_slot) {
+  Bench bench(19);
+  Prewarm prewarm;
+  prewarm.begin(*bench.vault, {}, *bench.ring);
+  warm_up(prewarm, *bench.ring);
+  CHECK_EQ(bench.ring->used(), 19);
+  for (int layer = 0; layer < 3; ++layer)
+    for (int expert = 0; expert < bench.vault->experts(layer); ++expert) bench.use(layer, expert);
+  CHECK_EQ(bench.ring->counters().bytes_read, 19 * bench.record_bytes());  // none twice
+}
+
+TEST(warming_takes_the_popular_experts_and_no_cached_one_away) {
+  Bench bench(4);
+  bench.use(2, 5);
+  Prewarm prewarm;
+  prewarm.begin(*bench.vault, {{0, 0, 9, 0, 1}, {0, 0, 0, 0, 0, 0, 0, 7}, {1, 1, 1, 1, 1, 5}}, *bench.ring);
+  warm_up(prewarm, *bench.ring);
+  CHECK_EQ(bench.ring->used(), 4);
+  for (const auto& [layer, expert] : {std::pair{2, 5}, {0, 2}, {1, 7}, {2, 0}}) bench.use(layer, expert);
+  CHECK_EQ(bench.ring->counters().bytes_read, 4 * bench.record_bytes());
+}
+
+TEST(what_earlier_runs_needed_most_stays_longest) {
+  Bench bench(3);
+  Prewarm prewarm;
+  prewarm.begin(*bench.vault, {{0, 0, 90, 0, 10}, {0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}}, *bench.ring);
+  for (const auto& [layer, expert] : {std::pair{0, 2}, {1, 3}, {2, 1}, {0, 0}, {1, 0}, {2, 0}}) bench.use(layer, expert);
+  CHECK(bench.use(0, 2));
 }

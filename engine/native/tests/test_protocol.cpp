@@ -153,3 +153,12 @@ TEST(a_refused_key_cannot_break_the_line) {
   CHECK_EQ(request.detail, "field=k");
   CHECK_EQ(protocol_value("a b\n>"), "a_b_>");
 }
+
+TEST(popularity_is_a_list_of_counts_a_layer) {
+  const Request request = parse_request("WARM 1,0;4294967295,2", dialect());
+  CHECK_EQ(request.kind, RequestKind::warm);
+  CHECK(request.popularity == (Popularity{{1, 0}, {4294967295u, 2}}));
+  CHECK(parse_request("WARM", dialect()).popularity.empty());
+  for (const char* counts : {"1,", ",1", "1;", ";1", "-1", "4294967296", "x"})
+    check_refused(std::string("WARM ") + counts, "field=counts");
+}
