@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +36,9 @@ class Subject:
     vault: Path
     flags: tuple[str, ...] = ()
     prefix: tuple[str, ...] = ()
+
+    def with_flags(self, *flags: str) -> Subject:
+        return replace(self, flags=(*self.flags, *flags))
 
     @property
     def command(self) -> list[str]:
@@ -163,27 +166,40 @@ def ids(count: int, vocabulary: int) -> list[int]:
     return np.random.default_rng(SEED + count).integers(0, vocabulary, count).tolist()
 
 
-def speed(subject: Subject, prompts: Sequence[int], tokens: int, timeout: float) -> Sample:
-    """Tokens per second of each prompt's length (after one pass that is not counted) and of decoding `tokens`."""
+def speed(subject: Subject, prompts: Sequence[int], tokens: int, timeout: float, depth: int = 0) -> Sample:
+    """Tokens per second of each prompt's length (after one pass that is not counted) and of decoding `tokens`.
+
+    Both behind a context of `depth` tokens, which is computed before and is not counted.
+    """
     sample = Sample(shown(subject.command[len(subject.prefix) :]))
     try:
         with running(subject, timeout) as engine:
             vocabulary = int(engine.hello()["vocab"])
             sample.metrics["boot_s"] = time.monotonic() - engine.started
             for length in prompts:
-                _prefill(engine, length, vocabulary)
-                sample.metrics |= _prefill(engine, length, vocabulary)
+                _prefill(engine, length, vocabulary, depth)
+                sample.metrics |= _prefill(engine, length, vocabulary, depth)
             if tokens:
-                sample.metrics |= _decode(engine, tokens, vocabulary)
+                sample.metrics |= _decode(engine, tokens, vocabulary, depth)
             sample.metrics |= _memory(engine)
     except EngineFailed as error:
         sample.failure = str(error)
     return sample
 
 
-def _prefill(engine: Engine, length: int, vocabulary: int) -> dict[str, float]:
-    engine.reset()
-    figures = engine.generate(ids(length, vocabulary), [0]).figures
+def _context(engine: Engine, depth: int, vocabulary: int) -> list[int]:
+    """The engine's only conversation is these ids from now on; a longer one is cut back to them."""
+    context = ids(depth, vocabulary)
+    if depth:
+        engine.generate(context, [0])
+    else:
+        engine.reset()
+    return context
+
+
+def _prefill(engine: Engine, length: int, vocabulary: int, depth: int) -> dict[str, float]:
+    context = _context(engine, depth, vocabulary)
+    figures = engine.generate(context + ids(length, vocabulary), [0]).figures
     return {
         f"prefill_{length}_tok_s": length * 1e3 / figures["prefill_ms"],
         f"prefill_{length}_read_bytes": figures["bytes"],
@@ -191,14 +207,17 @@ def _prefill(engine: Engine, length: int, vocabulary: int) -> dict[str, float]:
     }
 
 
-def _decode(engine: Engine, tokens: int, vocabulary: int) -> dict[str, float]:
-    """From an empty window, as llama-bench does. The first token costs no pass of its own: its logits are prefill's."""
+def _decode(engine: Engine, tokens: int, vocabulary: int, depth: int) -> dict[str, float]:
+    """From an empty window, or behind `depth` tokens, as llama-bench does.
+
+    The first token costs no pass of its own: its logits are prefill's.
+    """
     reply = ids(tokens + 1, vocabulary)
-    engine.reset()
-    engine.generate(reply[:1], reply[1:2])
+    prompt = _context(engine, depth, vocabulary) + reply[:1]
+    engine.generate(prompt, reply[1:2])
     before = engine.phases()
-    engine.reset()
-    figures = engine.generate(reply[:1], reply).figures
+    _context(engine, depth, vocabulary)
+    figures = engine.generate(prompt, reply).figures
     after = engine.phases()
     requests = figures["hits"] + figures["misses"]
     metrics = {

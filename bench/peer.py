@@ -65,10 +65,11 @@ class Peer:
     model: Path
     threads: int
 
-    def command(self, prompts: Sequence[int], tokens: int, mmap: bool) -> list[str]:
+    def command(self, prompts: Sequence[int], tokens: int, mmap: bool, depth: int = 0) -> list[str]:
         """`mmap`: weights stay in the file's pages; else this version's default, repacked in memory."""
         lengths = ",".join(map(str, prompts)) or "0"
         words = ["-m", self.model, "-t", self.threads, "-p", lengths, "-n", tokens, "-r", 1, "-o", "json"]
+        words += ["-d", depth] if depth else []
         return [str(self.program), *map(str, words), *(_mmap_flags(self.help()) if mmap else ())]
 
     def help(self) -> str:
@@ -86,10 +87,17 @@ def _mmap_flags(help_text: str) -> list[str]:
 
 
 def speed(
-    peer: Peer, prompts: Sequence[int], tokens: int, timeout: float, *, mmap: bool, prefix: Sequence[str] = ()
+    peer: Peer,
+    prompts: Sequence[int],
+    tokens: int,
+    timeout: float,
+    *,
+    mmap: bool,
+    prefix: Sequence[str] = (),
+    depth: int = 0,
 ) -> Sample:
     """One pass of llama-bench: each prompt's length after its own warm-up, then decoding from an empty window."""
-    command = peer.command(prompts, tokens, mmap)
+    command = peer.command(prompts, tokens, mmap, depth)
     sample = Sample(shown(command))
     with subprocess.Popen([*prefix, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         watch = Watch(process.pid)

@@ -30,6 +30,27 @@ def prefill(plan: Plan) -> None:
     plan.alternate("prefill", "fits", _side_by_side(plan, plan.vault, plan.peer, plan.options.prompts, 0))
 
 
+def depth(plan: Plan) -> None:
+    """Behind a long context: what attention costs."""
+    for tokens in plan.options.depths:
+        window = f"--ctx {tokens + PROMPT + 2 * plan.options.tokens}"
+        ours = {
+            name: partial(
+                engine.speed,
+                subject.with_flags(*window.split()),
+                [PROMPT],
+                plan.options.tokens,
+                plan.options.timeout,
+                tokens,
+            )
+            for name, subject in plan.subjects(plan.vault).items()
+        }
+        theirs = partial(
+            peer.speed, plan.peer, [PROMPT], plan.options.tokens, plan.options.timeout, mmap=False, depth=tokens
+        )
+        plan.alternate("depth", f"behind {tokens} tokens", ours | {"llama.cpp": theirs})
+
+
 def demo(plan: Plan) -> None:
     """Real weights: the vault that is made from a GGUF beside that GGUF, and the bytes of both."""
     made = demo_model.obtain(plan.options.data)

@@ -37,6 +37,19 @@ def test_speed(subject):
     assert str(settings.BASE_DIR) not in sample.command
 
 
+def test_speed_behind_a_context_computes_the_news_alone(subject, monkeypatch):
+    asked = []
+    generate = engine.Engine.generate
+    monkeypatch.setattr(
+        engine.Engine, "generate", lambda self, *words: asked.append(generate(self, *words)) or asked[-1]
+    )
+    sample = engine.speed(subject, [16], 8, TIMEOUT, depth=100)
+    assert sample.metrics["prefill_16_tok_s"] > 0
+    figures = [(answer.figures["prompt"], answer.figures["cached"]) for answer in asked]
+    assert figures[0] == (100, 0)
+    assert [(prompt, cached) for prompt, cached in figures[1:] if prompt > 100] == [(116, 100)] * 2 + [(101, 100)] * 2
+
+
 def test_the_first_token(subject):
     sample = engine.first_token(subject, TIMEOUT)
     assert 0 < sample.metrics["boot_s"] < sample.metrics["first_token_s"]

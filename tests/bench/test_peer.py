@@ -39,6 +39,11 @@ def test_the_mapped_file_is_asked_for_as_the_version_has_it(tmp_path, help_text,
     assert subject.command([512], 8, mmap=True) == default + flags
 
 
+def test_a_context_is_asked_for(tmp_path):
+    subject = peer.Peer(tmp_path / "llama-bench", tmp_path / "model.gguf", 2)
+    assert subject.command([512], 8, mmap=False, depth=4096) == [*subject.command([512], 8, mmap=False), "-d", "4096"]
+
+
 def run(tmp_path, script, timeout=20.0) -> Sample:
     program = tmp_path / "llama-bench"
     program.write_text(f"#!/bin/sh\n{script}\n")
