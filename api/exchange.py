@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -13,7 +14,8 @@ from typing import Any, Protocol
 from engine.errors import InvalidRequest
 
 from .auth import Client
-from .errors import Failure, UnsupportedEncoding
+from .errors import Failure
+from .unpacking import unpacker
 
 # Larger bodies are decoded in a thread: about a millisecond of the event loop's time.
 INLINE_JSON_BYTES = 64 * 1024
@@ -33,13 +35,11 @@ class Request:
     id: str
 
     async def json(self) -> Any:
-        """The body. Raises InvalidRequest."""
-        encoding = self.headers.get("content-encoding", "identity")
-        if encoding != "identity":
-            raise UnsupportedEncoding(f"Content-Encoding {encoding[:40]!r} is not supported: send the body as it is.")
-        if len(self.body) < INLINE_JSON_BYTES:
+        """The body. Raises InvalidRequest, UnsupportedEncoding or TooLarge."""
+        unpack = unpacker(self.headers.get("content-encoding", ""))
+        if len(self.body) < INLINE_JSON_BYTES and unpack is None:
             return decode_json(self.body)
-        return await asyncio.to_thread(decode_json, self.body)
+        return await asyncio.to_thread(lambda: decode_json(unpack(self.body) if unpack else self.body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +83,27 @@ def new_id(prefix: str) -> str:
 def decode_json(body: bytes) -> Any:
     """Strict JSON in UTF-8. Half a surrogate pair, as a client leaves it that cuts strings, becomes U+FFFD."""
     try:
-        value = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        value = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse_constant, parse_float=_finite)
         return _whole(value) if _SURROGATE_ESCAPE.search(body) else value
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"The request body is not UTF-8: byte {error.start} does not fit.") from None
     except RecursionError:
         raise InvalidRequest("The request body is nested too deeply.") from None
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         raise InvalidRequest(f"The request body is not valid JSON: {error}.") from None
+    except ValueError:  # Python reads no integer of more than some thousand digits
+        raise InvalidRequest("The request body holds a number with too many digits.") from None
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+    raise InvalidRequest(f"The request body is not valid JSON: {name} is none of its values.")
+
+
+def _finite(text: str) -> float:
+    """JSON has no infinity: what became one could not be told back."""
+    if math.isinf(number := float(text)):
+        raise InvalidRequest(f"The request body holds a number that is too large: {text[:40]}.")
+    return number
 
 
 def _whole(value: Any) -> Any:

@@ -18,6 +18,7 @@ SEED = (-(2**63), 2**64 - 1)
 REPETITION_PENALTIES = ("repetition_penalty", "rep_penalty")  # the first that is there counts
 LARGEST_REPETITION_PENALTY = 10
 LARGEST_BIAS = 100
+LONGEST_ID = 18  # digits
 
 
 def parse_sampling(fields: Fields) -> Sampling:
@@ -48,7 +49,7 @@ def _logit_bias(fields: Fields) -> dict[int, float]:
     biases: dict[int, float] = {}
     inner = Fields(fields.mapping("logit_bias"), fields.at("logit_bias"))
     for key in inner.values:
-        if not key.isascii() or not key.isdigit():
+        if not key.isascii() or not key.isdigit() or len(key) > LONGEST_ID:
             raise inner.fail(key, "is not a token id: keys of logit_bias are token ids as decimal text.")
         bias = inner.number(key, -LARGEST_BIAS, LARGEST_BIAS)
         if bias is not None:

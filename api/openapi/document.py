@@ -26,7 +26,7 @@ ERROR_STATUSES = {
     403: "a page from elsewhere, or a foreign Host",
     404: "no such model",
     413: "the body is too large",
-    415: "the body is compressed",
+    415: "the body is compressed in a way other than gzip",
     429: "the queue is full (OpenAI), or the key's limit is reached",
     500: "the engine failed",
     503: "the server is stopping",

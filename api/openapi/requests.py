@@ -60,7 +60,7 @@ SAMPLING = {
     "seed": integer(*sampling.SEED),
     "logit_bias": {
         "type": "object",
-        "propertyNames": {"pattern": "^[0-9]+$"},
+        "propertyNames": {"pattern": f"^[0-9]{{1,{sampling.LONGEST_ID}}}$"},
         "additionalProperties": optional(
             {"type": "number", "minimum": -sampling.LARGEST_BIAS, "maximum": sampling.LARGEST_BIAS}
         ),

@@ -1,5 +1,6 @@
 """One HTTP life: paths, methods, limits, ids, who may call, and what happens when things go wrong in mid-stream."""
 
+import gzip
 import json
 import socket
 import threading
@@ -111,9 +112,63 @@ def test_a_body_over_the_limit(http, settings, script):
     assert script.requests == []
 
 
-def test_a_compressed_body_is_refused_clearly(http):
-    answer = http.post(CHAT, content=b"\x1f\x8b", headers={"content-encoding": "gzip"})
+def zipped(http, content, encoding="gzip", path=CHAT):
+    return http.post(path, content=content, headers={"content-encoding": encoding})
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "x-gzip"])
+def test_a_gzipped_body(http, script, encoding):
+    body = json.dumps(chat(messages=[{"role": "user", "content": "word " * 50_000}])).encode()
+    assert zipped(http, gzip.compress(body), encoding).status_code == 200
+    assert script.request.messages[0]["content"] == "word " * 50_000
+    members = gzip.compress(body[:100]) + gzip.compress(body[100:])
+    assert zipped(http, members, encoding).status_code == 200
+    assert script.requests[0] == replace(script.requests[1], request_id=script.requests[0].request_id)
+
+
+def test_a_gzipped_body_over_the_limit_is_not_unpacked(http, script, settings):
+    settings.SMOE = replace(settings.SMOE, max_body_mb=1)
+    fits = json.dumps(chat()).encode().ljust(1 << 20)
+    assert zipped(http, gzip.compress(fits)).status_code == 200
+    for body in (gzip.compress(fits + b" "), gzip.compress(bytes(1 << 19)) * 3):
+        answer = zipped(http, body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
+    assert zipped(http, body, path=MESSAGES).json()["error"]["type"] == "request_too_large"
+    assert len(script.requests) == 1
+
+
+@pytest.mark.parametrize("body", [b"\x1f\x8b", b"{}", gzip.compress(b"{}")[:-4], gzip.compress(b"{}") + b"more"])
+def test_a_body_that_is_no_gzip(http, body):
+    answer = zipped(http, body)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert "gzip" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("encoding", ["zstd", "br", "deflate", "gzip, gzip"])
+def test_other_compressions_are_refused_clearly(http, encoding):
+    answer = zipped(http, b"{}", encoding)
     assert answer.status_code == 415
+    assert "gzip" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [("9" * 5000, "too many digits"), ("-1e999", "too large: -1e999"), ("NaN", "NaN is none")]
+)
+def test_numbers_that_python_cannot_hold(http, number, words):
+    answer = http.post(CHAT, content=json.dumps(chat())[:-1] + f', "metadata": {{"n": {number}}}}}')
+    assert answer.status_code == 400
+    assert words in answer.json()["error"]["message"]
+    assert "set_int_max_str_digits" not in answer.text
+
+
+@pytest.mark.parametrize("depth", [100, 400, 900])
+def test_a_deeply_nested_request_is_no_failure_of_the_server(http, depth):
+    nested = '{"type": "object", "properties": {"a": ' * depth + "{}" + "}}" * depth
+    tool = f'{{"type": "function", "function": {{"name": "f", "parameters": {nested}}}}}'
+    for path, body in ((CHAT, chat()), (MESSAGES, claude()), ("/v1/responses", {"model": "m", "input": "hi"})):
+        lone = ', "x": "\\ud800"'
+        answer = http.post(path, content=json.dumps(body)[:-1] + f', "tools": [{tool}], "metadata": {nested}{lone}}}')
+        assert answer.status_code in (200, 400), answer.text
 
 
 # --- request ids and clients -----------------------------------------------------------------------------------------
