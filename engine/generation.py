@@ -157,7 +157,7 @@ def _told(event: WorkerEvent, reply: Reply, job: Job, record: Record) -> Iterato
 def _text(event: Tokens, reply: Reply, job: Job) -> Iterator[Event]:
     for token in event.tokens:
         yield from reply.feed(token)
-        if reply.stopped_by is not None:
+        if reply.is_over:
             job.finish()
             return
 
@@ -219,7 +219,7 @@ def _finished(ended: Ended, reply: Reply, card: ModelCard, record: Record) -> Fi
 def _reason(ended: Ended, reply: Reply) -> FinishReason:
     if reply.stopped_by is not None:
         return "stop_sequence"
-    if reply.calls and ended.reason == "stop":
+    if reply.calls and (reply.is_over or ended.reason == "stop"):
         return "tool_calls"
     return ended.reason
 

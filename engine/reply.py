@@ -24,12 +24,19 @@ class Reply:
         visible = _format_ids(codec) if self._parser else frozenset()
         self._detokenizer = codec.vocabulary.detokenizer(visible, continues)
         self._stops = StopScanner(request.stop)
+        self._one_call = not request.tool_choice.parallel
+        self._is_full = False  # a further call began where only one is wanted
         self._pending = 0  # ids whose text has not been told
         self._logprobs: list[TokenLogprob] = []
 
     @property
     def stopped_by(self) -> str | None:
         return self._stops.matched
+
+    @property
+    def is_over(self) -> bool:
+        """What follows is not the client's: the engine may stop."""
+        return self._is_full or self.stopped_by is not None
 
     def feed(self, token: Token) -> list[Event]:
         self.generated += 1
@@ -43,7 +50,7 @@ class Reply:
 
     def finish(self) -> list[Event]:
         """The engine has ended the reply: what was held back comes out."""
-        if self.stopped_by is not None:
+        if self.is_over:
             return []
         rest = self._detokenizer.finish()
         events = self._text(rest)
@@ -61,6 +68,9 @@ class Reply:
                 self.reasoning += self._pending
                 events.append(ReasoningDelta(piece.text, self._pending))
                 self._forget_pending()
+            elif isinstance(piece, ToolCallStart) and self.calls and self._one_call:
+                self._is_full = True
+                return events
             else:
                 self.calls += isinstance(piece, ToolCallStart)
                 events.append(piece)

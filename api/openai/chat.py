@@ -82,6 +82,7 @@ class ChatCall:
 def parse(fields: Fields, request: Request) -> ChatCall:
     del request
     tools, ignored = _tools(fields)
+    tools = parts.allowed_tools(fields, tools)
     reasoning, template_kwargs = parts.parse_effort(fields.choice("reasoning_effort", parts.EFFORTS))
     template_kwargs |= parts.parse_template_kwargs(fields)
     if isinstance(thinking := template_kwargs.pop("enable_thinking", None), bool):

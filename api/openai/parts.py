@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.errors import InvalidRequest
 from engine.messages import Constraint, ToolChoice
 
 from ..conversation import function_tool
@@ -12,6 +13,7 @@ from ..fields import Fields, required
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 FORMATS = ("text", "json_object", "json_schema", "regex", "grammar", "lark")
 TOOL_CHOICES = ("auto", "none", "required")
+ALLOWED_MODES = ("auto", "required")
 _TEMPLATE_EFFORTS = {"minimal": "low", "xhigh": "high", "max": "high"}
 RESERVED_TEMPLATE_NAMES = {
     "add_generation_prompt",
@@ -26,6 +28,11 @@ RESERVED_TEMPLATE_NAMES = {
 }
 
 
+def qualified(name: str, namespace: str | None) -> str:
+    """The one name under which the model sees a tool of a namespace."""
+    return f"{namespace}__{name}" if namespace else name
+
+
 def parse_function(fields: Fields) -> dict[str, Any]:
     """A function tool, its fields either nested in `function` or flat beside `type`."""
     function = fields.object("function") or fields
@@ -37,21 +44,53 @@ def parse_function(fields: Fields) -> dict[str, Any]:
     )
 
 
+def allowed_tools(fields: Fields, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What `tool_choice: {"type": "allowed_tools", ...}` leaves of the tools: the model sees no other ones."""
+    choice = _allowed(fields)
+    if choice is None:
+        return tools
+    names = []
+    for item in choice.objects("tools", required=True):
+        if item.string("type", "function") in ("function", "custom"):
+            names.append(_tool_name(item))
+            _check_name(item, names[-1], tools)
+    return [tool for tool in tools if tool["function"]["name"] in names]
+
+
+def _allowed(fields: Fields) -> Fields | None:
+    """The choice's object, which chat nests once more; None for other choices."""
+    value = fields.raw("tool_choice")
+    if not isinstance(value, dict) or value.get("type") != "allowed_tools":
+        return None
+    choice = Fields(value, fields.at("tool_choice"))
+    return choice.object("allowed_tools") or choice
+
+
+def _tool_name(fields: Fields) -> str:
+    holder = fields.object("function") or fields.object("custom") or fields
+    return qualified(required(holder, "name"), fields.string("namespace"))
+
+
+def _check_name(fields: Fields, name: str, tools: list[dict[str, Any]]) -> None:
+    if name not in {tool["function"]["name"] for tool in tools}:
+        raise InvalidRequest(f"{fields.path} names {name[:80]!r}, which is not among the request's tools.", fields.path)
+
+
 def parse_tool_choice(fields: Fields, tools: list[dict[str, Any]]) -> ToolChoice:
-    """`auto`, `none`, `required`, or one function by name."""
+    """`auto`, `none`, `required`, one function by name, or a mode for the allowed tools (which `tools` are by now)."""
     parallel = fields.boolean("parallel_tool_calls", True)
     value = fields.raw("tool_choice", "auto")
-    if isinstance(value, str):
-        mode = fields.choice("tool_choice", TOOL_CHOICES)
+    allowed = _allowed(fields)
+    if isinstance(value, str) or allowed is not None:
+        mode = fields.choice("tool_choice", TOOL_CHOICES) if allowed is None else allowed.choice("mode", ALLOWED_MODES)
         if mode == "required" and not tools:
             raise fields.fail("tool_choice", "is 'required', but the request has no function tools.")
         return ToolChoice(mode or "auto", parallel=parallel)
     chosen = Fields(value, fields.at("tool_choice"))
     if chosen.string("type", "function") not in ("function", "custom"):
-        raise chosen.fail("type", "must be 'function': this server runs no tools of its own.")
-    name = required(chosen.object("function") or chosen.object("custom") or chosen, "name")
-    if name not in {tool["function"]["name"] for tool in tools}:
-        raise fields.fail("tool_choice", f"names {name[:80]!r}, which is not among the request's tools.")
+        raise chosen.fail("type", "must be 'function' or 'allowed_tools': this server runs no tools of its own.")
+    name = _tool_name(chosen)
+    _check_name(chosen, name, tools)
     return ToolChoice("named", name, parallel)
 
 

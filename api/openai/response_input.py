@@ -12,7 +12,7 @@ from ..errors import Refused
 from ..fields import Fields, required
 from ..seal import unseal
 from .messages import content_text
-from .parts import parse_function
+from .parts import parse_function, qualified
 
 ROLES = ("system", "developer", "user", "assistant")
 # What a hosted tool left behind in a conversation from elsewhere; it carries no text of its own.
@@ -50,11 +50,6 @@ class ToolSet:
 
     def origin(self, name: str) -> ToolOrigin:
         return self.origins.get(name, ToolOrigin(name))
-
-
-def qualified(name: str, namespace: str | None) -> str:
-    """The one name under which the model sees a tool of a namespace."""
-    return f"{namespace}__{name}" if namespace else name
 
 
 def parse_tools(fields: Fields) -> ToolSet:

@@ -17,7 +17,7 @@ from ..fields import Fields
 from ..replies import Reply
 from ..sampling import parse_sampling
 from . import parts
-from .response_input import ToolSet, parse_input, parse_tools, qualified
+from .response_input import parse_input, parse_tools
 from .response_items import ResponseDocument, item_of
 from .response_stream import ResponseStream
 
@@ -55,6 +55,7 @@ def parse(fields: Fields, request: Request) -> ResponsesCall:
     del request
     _refuse(fields)
     tools = parse_tools(fields)
+    offered = parts.allowed_tools(fields, tools.functions)
     messages = parse_input(fields)
     effort = (fields.object("reasoning") or Fields({}, "reasoning")).choice("effort", parts.EFFORTS)
     reasoning, template_kwargs = parts.parse_effort(effort)
@@ -67,8 +68,8 @@ def parse(fields: Fields, request: Request) -> ResponsesCall:
         max_tokens=fields.integer("max_output_tokens", 1),
         sampling=parse_sampling(fields),
         logprobs=logprobs,
-        tools=tools.functions,
-        tool_choice=_tool_choice(fields, tools),
+        tools=offered,
+        tool_choice=parts.parse_tool_choice(fields, offered),
         constraint=parts.parse_format(text.object("format")),
         reasoning=reasoning,
         template_kwargs=template_kwargs | parts.parse_template_kwargs(fields),
@@ -102,15 +103,6 @@ def _asked(fields: Fields, effort: str | None) -> dict[str, Any]:
         "top_p": fields.number("top_p"),
         "truncation": fields.string("truncation", "disabled"),
     }
-
-
-def _tool_choice(fields: Fields, tools: ToolSet):
-    """As chat's; a namespaced tool is named with its namespace."""
-    choice = fields.raw("tool_choice")
-    if isinstance(choice, dict) and isinstance(choice.get("namespace"), str) and isinstance(choice.get("name"), str):
-        named = {**choice, "name": qualified(choice["name"], choice["namespace"])}
-        fields = Fields({**fields.values, "tool_choice": named}, fields.path)
-    return parts.parse_tool_choice(fields, tools.functions)
 
 
 def _refuse(fields: Fields) -> None:

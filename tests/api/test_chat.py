@@ -221,6 +221,19 @@ def test_tool_choice(http, script, choice, expected):
     assert script.request.tool_choice == expected
 
 
+def put():
+    return {"type": "function", "function": {**TOOL["function"], "name": "put"}}
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_allowed_tools_are_the_only_ones(http, script, mode):
+    named = [{"type": "function", "function": {"name": "put"}}]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": named}}
+    assert http.post(PATH, json=chat(tools=[TOOL, put()], tool_choice=choice)).status_code == 200
+    assert [tool["function"]["name"] for tool in script.request.tools] == ["put"]
+    assert script.request.tool_choice == ToolChoice(mode)
+
+
 def test_parallel_tool_calls(http, script):
     http.post(PATH, json=chat(tools=[TOOL], parallel_tool_calls=False))
     assert script.request.tool_choice == ToolChoice(parallel=False)
@@ -284,6 +297,14 @@ WRONG = {
         {"tool_choice": "required"},
         {"tool_choice": "sometimes"},
         {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "put"}}},
+        {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}},
+    ],
+    "tool_choice.tools": [{"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "auto"}}],
+    "tool_choice.allowed_tools.mode": [
+        {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "none", "tools": []}}}
+    ],
+    "tool_choice.tools.0": [
+        {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"name": "put"}]}}
     ],
     "response_format.type": [{"response_format": {"type": "xml"}}],
     "response_format.json_schema.schema": [{"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}}],

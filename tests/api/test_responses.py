@@ -177,6 +177,14 @@ def test_fields_reach_the_request(http, script):
     assert request.tool_choice == ToolChoice("named", "agents__spawn", parallel=False)
 
 
+def test_allowed_tools_are_the_only_ones(http, script):
+    named = [{"type": "function", "name": "spawn", "namespace": "agents"}, {"type": "mcp", "server_label": "x"}]
+    choice = {"type": "allowed_tools", "mode": "required", "tools": named}
+    http.post(PATH, json=ask(tools=[TOOL, SPACE], tool_choice=choice))
+    assert [tool["function"]["name"] for tool in script.request.tools] == ["agents__spawn"]
+    assert script.request.tool_choice == ToolChoice("required")
+
+
 def test_logprobs_where_they_are_included(http, script):
     token = TokenLogprob(7, "a", b"a", -0.5, ((7, "a", b"a", -0.5),))
     script.steps = [prefill(), TextDelta("a", 1, (token,)), finished()]

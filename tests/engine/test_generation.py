@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import json
 
 import pytest
 from transformers import AutoTokenizer
@@ -17,6 +18,7 @@ from engine.messages import (
     TextDelta,
     ToolCallDelta,
     ToolCallStart,
+    ToolChoice,
 )
 
 SAY_HI = [{"role": "user", "content": "Hi"}]
@@ -183,6 +185,17 @@ async def test_a_tool_call(fleet, says):
     assert arguments == '{"city": "Köln"}'
     assert events[-1].reason == "tool_calls"
     assert text_of(await run()) == f"Let me look.\n{CALL}"  # no tools asked: it is text
+
+
+async def test_one_call_where_only_one_is_wanted(fleet, says, double):
+    ids = says(f"Both.\n{CALL}\n{CALL}\nDone.")
+    calls = [event for event in await run(tools=[TOOL]) if isinstance(event, ToolCallStart)]
+    assert len(calls) == 2
+    events = await run(tools=[TOOL], tool_choice=ToolChoice(parallel=False))
+    assert len([event for event in events if isinstance(event, ToolCallStart)]) == 1
+    assert json.loads("".join(e.arguments for e in events if isinstance(e, ToolCallDelta))) == {"city": "Köln"}
+    assert (events[-1].reason, text_of(events)) == ("tool_calls", "Both.")
+    assert events[-1].usage.generated < len(ids)
 
 
 async def test_reasoning_is_told_apart_and_counted(fleet, says, interop_dir, tmp_path):
