@@ -114,6 +114,21 @@ class Fields:
         return tuple(values)
 
 
+def unhonoured(fields: Fields, names: Iterable[str]) -> tuple[str, ...]:
+    """Which of these fields are there, in words: those that would change the answer and come as a matter of course.
+
+    A name may be a path; a value that asks for nothing (false, empty) is none.
+    """
+    told = []
+    for name in names:
+        value: Any = fields.values
+        for step in name.split("."):
+            value = value.get(step) if isinstance(value, dict) else None
+        if value:
+            told.append(f"{fields.at(name)}: this server does not have it")
+    return tuple(told)
+
+
 def required(fields: Fields, name: str) -> str:
     """A string that must be there."""
     return fields.string(name, _REQUIRED)

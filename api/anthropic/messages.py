@@ -74,6 +74,8 @@ class MessagesCall:
 
 
 def parse(fields: Fields, request: Request) -> MessagesCall:
+    if fields.raw("compaction"):
+        raise fields.fail("compaction", "is not offered by this server: it summarizes no conversations by itself.")
     generation, ignored = parse_request(fields)
     return MessagesCall([generation], fields.boolean("stream"), request.id, thinking_is_shown(fields), ignored)
 

@@ -5,6 +5,7 @@ Shapes: https://docs.anthropic.com/en/api/messages
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from engine.errors import InvalidRequest
@@ -21,16 +22,17 @@ from ..conversation import (
     without_volatile_lines,
 )
 from ..errors import Refused
-from ..fields import Fields, required, type_name
+from ..fields import Fields, required, type_name, unhonoured
 from ..sampling import parse_sampling
 from ..seal import unseal
 
+UNHONOURED = ("context_management", "output_config.task_budget")
 ROLES = ("user", "assistant", "system")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 THINKING = ("enabled", "adaptive", "disabled")
 TOOL_CHOICES = ("auto", "any", "tool", "none")
 _TEMPLATE_EFFORTS = {"xhigh": "high", "max": "high"}
-_IGNORED_BLOCKS = ("redacted_thinking", "compaction", "server_tool_use", "container_upload", "mid_conv_system")
+_IGNORED_BLOCKS = ("redacted_thinking", "server_tool_use", "container_upload", "mid_conv_system")
 _CLIENT_TOOL_TYPES = (None, "custom", "function")
 
 
@@ -60,7 +62,8 @@ def parse_request(fields: Fields) -> tuple[GenerationRequest, tuple[str, ...]]:
         reasoning=reasoning,
         template_kwargs=template_kwargs,
     )
-    return request, tuple(f"{path}: {name} runs on the provider's side; this server has none" for path, name in hosted)
+    ignored = [f"{path}: {name} runs on the provider's side; this server has none" for path, name in hosted]
+    return request, (*ignored, *unhonoured(fields, UNHONOURED), *_citations(items))
 
 
 def _refuse(fields: Fields) -> None:
@@ -191,6 +194,8 @@ def _other_block(block: Fields, kind: str) -> list[str]:
         return []
     if kind == "document" and (text := _document(block)) is not None:
         return [text]
+    if kind == "compaction":  # stands for the messages that it summarizes
+        return [block.string("content")] if isinstance(block.raw("content"), str) else []
     if kind == "search_result":
         return [_result_text(block)]
     raise InvalidRequest(
@@ -207,6 +212,15 @@ def _document(block: Fields) -> str | None:
     if source.raw("type") == "content":
         return _system_text(source, "content")
     return None
+
+
+def _citations(items: list[Fields]) -> Iterator[str]:
+    """Blocks whose citations the answer will not have."""
+    for item in items:
+        for block in item.objects("content") if isinstance(item.raw("content"), list) else ():
+            citations = block.raw("citations")
+            if isinstance(citations, dict) and citations.get("enabled"):
+                yield f"{block.at('citations')}: answers here cite nothing"
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------

@@ -24,15 +24,16 @@ from engine.messages import (
 
 from ..errors import Failure
 from ..exchange import Request, new_id
-from ..fields import Fields
+from ..fields import Fields, unhonoured
 from ..replies import Reply
 from ..report import report, waiting_state
 from ..sampling import parse_sampling
 from ..sse import Frame
-from . import common, parts
+from . import common, functions, parts
 from .messages import parse_messages
 
 MAX_TOP_LOGPROBS = 20
+UNHONOURED = ("verbosity", "moderation")
 DONE = Frame("[DONE]")
 
 
@@ -43,6 +44,7 @@ class ChatCall:
     include_usage: bool = False
     return_progress: bool = False
     logprobs: bool = False
+    functions: bool = False  # the older form of tools
     ignored: tuple[str, ...] = ()
     id: str = field(default_factory=lambda: new_id("chatcmpl-"))
     created: int = field(default_factory=lambda: int(time.time()))
@@ -70,19 +72,25 @@ class ChatCall:
         if reasoning := reply.joined("reasoning"):
             message["reasoning_content"] = reasoning
         if calls:
-            message["tool_calls"] = calls
+            message |= functions.in_message(**calls[0]["function"]) if self.functions else {"tool_calls": calls}
         return {
             "index": index,
             "message": message,
-            "finish_reason": common.FINISH_REASONS[reply.finished.reason],
+            "finish_reason": self.finish_reason(reply.finished),
             "logprobs": _logprobs(reply.logprobs) if self.logprobs else None,
         }
+
+    def finish_reason(self, finished: Finished) -> str:
+        if self.functions and finished.reason == "tool_calls":
+            return functions.FINISH_REASON
+        return common.FINISH_REASONS[finished.reason]
 
 
 def parse(fields: Fields, request: Request) -> ChatCall:
     del request
     tools, ignored = _tools(fields)
     tools = parts.allowed_tools(fields, tools)
+    older = functions.are_meant(fields)
     reasoning, template_kwargs = parts.parse_effort(fields.choice("reasoning_effort", parts.EFFORTS))
     template_kwargs |= parts.parse_template_kwargs(fields)
     if isinstance(thinking := template_kwargs.pop("enable_thinking", None), bool):
@@ -98,7 +106,7 @@ def parse(fields: Fields, request: Request) -> ChatCall:
         stop=common.stops(fields),
         logprobs=_wanted_logprobs(fields),
         tools=tools,
-        tool_choice=parts.parse_tool_choice(fields, tools),
+        tool_choice=(functions.parse_choice if older else parts.parse_tool_choice)(fields, tools),
         constraint=parts.parse_format(fields.object("response_format")),
         continue_final_message=_continues(fields, messages),
         reasoning=reasoning,
@@ -111,7 +119,8 @@ def parse(fields: Fields, request: Request) -> ChatCall:
         include_usage=options.boolean("include_usage"),
         return_progress=fields.boolean("return_progress"),
         logprobs=generation.logprobs is not None,
-        ignored=ignored,
+        functions=older,
+        ignored=ignored + unhonoured(fields, UNHONOURED),
     )
 
 
@@ -136,8 +145,7 @@ def _tools(fields: Fields) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
             tools.append(parts.parse_function(item))
         else:
             ignored.append(f"{item.path}: this server has no tool of type {item.string('type')[:40]!r}")
-    tools += [parts.parse_function(item) for item in fields.objects("functions")]
-    return tools, tuple(ignored)
+    return [*tools, *functions.parse_functions(fields)], tuple(ignored)
 
 
 def _continues(fields: Fields, messages: list[dict[str, Any]]) -> bool:
@@ -193,11 +201,9 @@ class ChatStream:
             case ReasoningDelta():
                 frames.append(self._delta({"reasoning_content": event.text}, **self._count(event.tokens)))
             case ToolCallStart():
-                call = _whole_call(event.id, event.name, "")
-                frames.append(self._delta({"tool_calls": [{"index": event.index, **call}]}))
+                frames.append(self._delta(self._call_start(event)))
             case ToolCallDelta():
-                arguments = {"index": event.index, "function": {"arguments": event.arguments}}
-                frames.append(self._delta({"tool_calls": [arguments]}))
+                frames.append(self._delta(self._call_delta(event)))
             case Finished():
                 frames.append(self._finish(event))
         return frames
@@ -249,6 +255,16 @@ class ChatStream:
             return []
         return [self._delta({"content": event.text}, logprobs=logprobs, **self._count(event.tokens))]
 
+    def _call_start(self, event: ToolCallStart) -> dict[str, Any]:
+        if self.call.functions:
+            return functions.in_message(event.name, "")
+        return {"tool_calls": [{"index": event.index, **_whole_call(event.id, event.name, "")}]}
+
+    def _call_delta(self, event: ToolCallDelta) -> dict[str, Any]:
+        if self.call.functions:
+            return functions.in_delta(event.arguments)
+        return {"tool_calls": [{"index": event.index, "function": {"arguments": event.arguments}}]}
+
     def _count(self, tokens: int) -> dict[str, Any]:
         """Of a delta, where it is not one: a client that stops the stream gets no usage, and can add these up."""
         return {"smoe": {"tokens": tokens}} if self.call.return_progress and tokens != 1 else {}
@@ -260,7 +276,7 @@ class ChatStream:
         if last and not self.call.include_usage:
             extra["usage"] = common.usage(common.total_usage(self.finished))
             extra["timings"] = common.timings(event)
-        return self._delta({}, finish_reason=common.FINISH_REASONS[event.reason], **extra)
+        return self._delta({}, finish_reason=self.call.finish_reason(event), **extra)
 
     def _delta(
         self,

@@ -53,7 +53,7 @@ def allowed_tools(fields: Fields, tools: list[dict[str, Any]]) -> list[dict[str,
     for item in choice.objects("tools", required=True):
         if item.string("type", "function") in ("function", "custom"):
             names.append(_tool_name(item))
-            _check_name(item, names[-1], tools)
+            check_name(item, names[-1], tools)
     return [tool for tool in tools if tool["function"]["name"] in names]
 
 
@@ -71,7 +71,7 @@ def _tool_name(fields: Fields) -> str:
     return qualified(required(holder, "name"), fields.string("namespace"))
 
 
-def _check_name(fields: Fields, name: str, tools: list[dict[str, Any]]) -> None:
+def check_name(fields: Fields, name: str, tools: list[dict[str, Any]]) -> None:
     if name not in {tool["function"]["name"] for tool in tools}:
         raise InvalidRequest(f"{fields.path} names {name[:80]!r}, which is not among the request's tools.", fields.path)
 
@@ -90,7 +90,7 @@ def parse_tool_choice(fields: Fields, tools: list[dict[str, Any]]) -> ToolChoice
     if chosen.string("type", "function") not in ("function", "custom"):
         raise chosen.fail("type", "must be 'function' or 'allowed_tools': this server runs no tools of its own.")
     name = _tool_name(chosen)
-    _check_name(chosen, name, tools)
+    check_name(chosen, name, tools)
     return ToolChoice("named", name, parallel)
 
 

@@ -70,6 +70,8 @@ def _add_tool(tools: ToolSet, item: Fields, namespace: str | None) -> None:
             holder = item.object("custom") or item
             origin = ToolOrigin(required(holder, "name"), namespace, custom=True)
             name = qualified(origin.name, namespace)
+            if (form := holder.object("format")) and form.string("type") == "grammar":
+                tools.ignored.append(f"{form.path}: the input of a custom tool is free text here")
             tools.add(function_tool(name, holder.string("description"), _CUSTOM_PARAMETERS), origin)
         case "namespace":
             for inner in item.objects("tools"):

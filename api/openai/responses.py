@@ -13,7 +13,7 @@ from engine.messages import GenerationRequest
 
 from ..errors import Refused
 from ..exchange import Request, new_id
-from ..fields import Fields
+from ..fields import Fields, unhonoured
 from ..replies import Reply
 from ..sampling import parse_sampling
 from . import parts
@@ -24,6 +24,7 @@ from .response_stream import ResponseStream
 _LOGPROBS = "message.output_text.logprobs"
 _ENCRYPTED = "reasoning.encrypted_content"
 MAX_TOP_LOGPROBS = 20
+UNHONOURED = ("text.verbosity", "moderation", "context_management")
 
 
 @dataclass(slots=True)
@@ -74,6 +75,7 @@ def parse(fields: Fields, request: Request) -> ResponsesCall:
         reasoning=reasoning,
         template_kwargs=template_kwargs | parts.parse_template_kwargs(fields),
     )
+    tools.ignored += unhonoured(fields, UNHONOURED)
     document = ResponseDocument(
         id=new_id("resp_"),
         created=int(time.time()),

@@ -11,7 +11,7 @@ from engine.generation import MAX_STOPS
 
 from .. import sampling
 from ..anthropic import parsing as anthropic
-from ..openai import chat, common, completions, messages, parts, response_input, responses
+from ..openai import chat, common, completions, functions, messages, parts, response_input, responses
 
 Schema = dict[str, Any]
 
@@ -99,6 +99,8 @@ CHAT = body(
     tools=OPENAI_TOOLS,
     tool_choice=OPENAI_TOOL_CHOICE,
     parallel_tool_calls=BOOLEAN,
+    functions=array(FUNCTION),
+    function_call=either(words(functions.CHOICES), OBJECT),
     response_format=FORMAT,
     reasoning_effort=words(parts.EFFORTS),
     chat_template_kwargs=TEMPLATE_KWARGS,

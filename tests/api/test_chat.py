@@ -308,6 +308,10 @@ WRONG = {
     ],
     "response_format.type": [{"response_format": {"type": "xml"}}],
     "response_format.json_schema.schema": [{"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}}],
+    "function_call": [
+        {"functions": [TOOL["function"]], "function_call": "required"},
+        {"functions": [TOOL["function"]], "function_call": {"name": "put"}},
+    ],
     "reasoning_effort": [{"reasoning_effort": "huge"}],
     "modalities": [{"modalities": ["text", "audio"]}],
     "chat_template_kwargs": [{"chat_template_kwargs": {"messages": []}}],
@@ -333,6 +337,46 @@ def test_unknown_fields_are_ignored(http):
 def test_tools_that_only_a_provider_runs_are_told(http):
     answer = http.post(PATH, json=chat(tools=[TOOL, {"type": "web_search"}])).json()
     assert "web_search" in answer["smoe"]["ignored"][0]
+
+
+@pytest.mark.parametrize("field", ["verbosity", "moderation"])
+def test_what_would_change_the_answer_and_is_not_honoured_is_told(http, field):
+    answer = http.post(PATH, json=chat(**{field: "low"})).json()
+    assert answer["smoe"]["ignored"] == [f"{field}: this server does not have it"]
+    assert "ignored" not in http.post(PATH, json=chat(**{field: None})).json()["smoe"]
+
+
+# --- functions, the older form of tools ------------------------------------------------------------------------------
+
+OLDER = {"functions": [TOOL["function"]]}
+
+
+def test_functions_are_called_in_their_own_form(sdk, script):
+    script.steps = [step for step in THINK_AND_CALL if getattr(step, "index", 0) == 0]  # one call
+    whole = sdk.chat.completions.create(**chat(), **OLDER).choices[0]
+    assert (whole.message.function_call.name, whole.message.function_call.arguments) == ("get", '{"x": "1"}')
+    assert (whole.message.tool_calls, whole.finish_reason) == (None, "function_call")
+    assert script.request.tools[0]["function"]["name"] == "get"
+    assert script.request.tool_choice == ToolChoice(parallel=False)
+
+    streamed = [chunk.choices[0] for chunk in sdk.chat.completions.create(**chat(), **OLDER, stream=True)]
+    calls = [choice.delta.function_call for choice in streamed if choice.delta.function_call]
+    assert (calls[0].name, "".join(call.arguments for call in calls)) == ("get", '{"x": "1"}')
+    assert all(choice.delta.tool_calls is None for choice in streamed)
+    assert streamed[-1].finish_reason == "function_call"
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("none", ToolChoice("none", parallel=False)),
+        ("auto", ToolChoice(parallel=False)),
+        ({"name": "get"}, ToolChoice("named", "get", parallel=False)),
+    ],
+)
+def test_function_call(http, script, choice, expected):
+    http.post(PATH, json=chat(**OLDER, function_call=choice))
+    assert script.request.tool_choice == expected
 
 
 def test_a_character_outside_ascii_stays_whole_on_the_wire(http, script):

@@ -205,6 +205,28 @@ def test_a_tool_of_the_provider_is_left_out_and_told(http, script):
     assert "web_search" in answer["smoe"]["ignored"][0]
 
 
+def test_what_would_change_the_answer_and_is_not_honoured_is_told(http):
+    document = {"type": "document", "source": {"type": "text", "data": "x"}, "citations": {"enabled": True}}
+    body = claude(
+        messages=[{"role": "user", "content": [document, {"type": "text", "text": "hi"}]}],
+        context_management={"edits": []},
+        output_config={"task_budget": {"type": "tokens", "total": 9}},
+    )
+    told = http.post(PATH, json=body).json()["smoe"]["ignored"]
+    assert [line.partition(":")[0] for line in told] == [
+        "context_management",
+        "output_config.task_budget",
+        "messages.0.content.0.citations",
+    ]
+
+
+def test_a_compaction_block_stands_for_what_it_summarizes(http, script):
+    content = [{"type": "compaction", "content": "They greeted."}, {"type": "compaction", "content": None}]
+    messages = [{"role": "assistant", "content": content}, {"role": "user", "content": "and?"}]
+    http.post(PATH, json=claude(messages=messages))
+    assert script.request.messages[0] == {"role": "assistant", "content": "They greeted."}
+
+
 @pytest.mark.parametrize(
     ("thinking", "expected"),
     [
@@ -274,6 +296,7 @@ WRONG = [
     ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "put"}}, "tool_choice.name"),
     ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
     ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
+    ({"compaction": {"type": "summarize"}}, "compaction"),
 ]
 
 

@@ -177,6 +177,13 @@ def test_fields_reach_the_request(http, script):
     assert request.tool_choice == ToolChoice("named", "agents__spawn", parallel=False)
 
 
+def test_what_would_change_the_answer_and_is_not_honoured_is_told(http):
+    grammar = {"type": "grammar", "syntax": "lark", "definition": "start: /a/"}
+    tools = [{"type": "custom", "name": "patch", "format": grammar}, {"type": "web_search"}]
+    told = http.post(PATH, json=ask(tools=tools, text={"verbosity": "low"})).json()["smoe"]["ignored"]
+    assert [line.partition(":")[0] for line in told] == ["tools.0.format", "tools.1", "text.verbosity"]
+
+
 def test_allowed_tools_are_the_only_ones(http, script):
     named = [{"type": "function", "name": "spawn", "namespace": "agents"}, {"type": "mcp", "server_label": "x"}]
     choice = {"type": "allowed_tools", "mode": "required", "tools": named}
