@@ -60,4 +60,5 @@ def test_fifty_turns_leave_nothing_behind(console):
     late = figures()
     print({name: (early[name], late[name]) for name in ("Nodes", "JSEventListeners", "JSHeapUsedSize")})
     assert late["Nodes"] - early["Nodes"] < 40 * 160
+    assert late["JSEventListeners"] - early["JSEventListeners"] < 40 * 7  # a turn has six buttons
     assert late["JSHeapUsedSize"] - early["JSHeapUsedSize"] < 40 * 40_000

@@ -1,7 +1,7 @@
 // Joins the parts: which conversation is open, what a person asks of it, and what is shown then.
 import { getJson, readKey } from "./api.js";
 import { Composer } from "./composer.js";
-import { $, announce, copy, h, toast } from "./dom.js";
+import { $, announce, copy, h, icon, toast } from "./dom.js";
 import { count } from "./format.js";
 import { askKey, editSettings, menuKeys, rename } from "./forms.js";
 import { local } from "./keep.js";
@@ -310,16 +310,17 @@ function onhide() {
 }
 
 function theme() {
-  const dark = getComputedStyle(document.documentElement).colorScheme === "dark" || (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
-  document.documentElement.dataset.theme = dark ? "light" : "dark";
-  local.set("smoe.theme", dark ? "light" : "dark");
+  const { dataset } = document.documentElement;
+  const shown = dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  dataset.theme = shown === "dark" ? "light" : "dark";
+  local.set("smoe.theme", dataset.theme);
 }
 
 function menu(id, action) {
-  $(id).addEventListener("click", () => {
+  $(id).onclick = () => {
     $("menu").hidePopover();
     action();
-  });
+  };
 }
 
 menu("do-rename", async () => { if (await rename(conversation)) { show(); save(); } });
@@ -327,13 +328,14 @@ menu("do-export", () => download(`${conversation.title || "conversation"}.json`,
 menu("do-reset", reset);
 menu("do-delete", removeConversation);
 menu("do-key", actions.askKey);
-$("new").addEventListener("click", () => { sidebar.closeDrawer(); open(); });
-$("tune").addEventListener("click", async () => { if (await editSettings(conversation)) conversation.version && save(); });
-$("theme").addEventListener("click", theme);
-$("messages").addEventListener("click", ({ target }) => {
+$("new").onclick = () => { sidebar.closeDrawer(); open(); };
+$("tune").onclick = async () => { if (await editSettings(conversation)) conversation.version && save(); };
+$("theme").onclick = theme;
+$("messages").onclick = ({ target }) => {
   const code = target.closest("[data-copy]")?.closest(".code");
   if (code) actions.copy(code.querySelector("code").textContent);
-});
+};
+for (const place of document.querySelectorAll("[data-icon]")) place.replaceWith(icon(place.dataset.icon));
 for (const id of ["models", "menu"]) menuKeys($(id));
 addEventListener("keydown", onkey);
 addEventListener("pagehide", onhide);

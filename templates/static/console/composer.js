@@ -8,15 +8,15 @@ export class Composer {
   constructor({ send, stop }) {
     this.area = $("input");
     this.files = [];
-    $("composer").addEventListener("submit", (event) => {
+    $("composer").onsubmit = (event) => {
       event.preventDefault();
       if (this.busy) stop();
       else if (!this.blocked && (this.area.value.trim() || this.files.length)) send(this.take());
-    });
-    this.area.addEventListener("input", () => this.changed());
-    this.area.addEventListener("keydown", (event) => this.pressed(event));
-    $("attach").addEventListener("click", () => $("file").click());
-    $("file").addEventListener("change", ({ target }) => this.attach(target.files).then(() => (target.value = "")));
+    };
+    this.area.oninput = () => this.changed();
+    this.area.onkeydown = (event) => this.pressed(event);
+    $("attach").onclick = () => $("file").click();
+    $("file").onchange = ({ target }) => this.attach(target.files).then(() => (target.value = ""));
     this.listenForDrops();
   }
 
@@ -59,8 +59,7 @@ export class Composer {
     this.busy = busy;
     const label = busy ? "Stop (Esc)" : "Send (Enter)";
     $("send").replaceChildren(icon(busy ? "stop" : "send"));
-    $("send").setAttribute("aria-label", label);
-    $("send").title = label;
+    $("send").ariaLabel = $("send").title = label;
   }
 
   async attach(files) {

@@ -4,8 +4,7 @@ export function h(tag, props = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(props)) {
     if (value === undefined || value === null || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name in element && !name.startsWith("popover")) element[name] = value;
+    if (name in element && !name.startsWith("popover")) element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...children.flat().filter((child) => child || child === 0));
@@ -20,6 +19,7 @@ export function icon(name) {
   const use = document.createElementNS(SVG, "use");
   use.setAttribute("href", `${SPRITE}#${name}`);
   svg.setAttribute("class", "icon");
+  svg.setAttribute("viewBox", "0 0 24 24");
   svg.setAttribute("aria-hidden", "true");
   svg.append(use);
   return svg;
@@ -41,7 +41,7 @@ export function toast(text, undo) {
   const close = () => box.replaceChildren();
   clearTimeout(toast.timer);
   box.replaceChildren(h("div", {}, h("span", {}, text),
-    undo && h("button", { type: "button", onclick: () => { close(); undo(); } }, "Undo")));
+    undo && h("button", { onclick: () => { close(); undo(); } }, "Undo")));
   toast.timer = setTimeout(close, undo ? 10000 : 4000);
 }
 

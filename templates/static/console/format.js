@@ -6,7 +6,7 @@ export const count = (n) => grouped.format(n);
 export function seconds(ms) {
   const s = ms / 1000;
   if (s >= 60) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
-  return `${s >= 9.95 || s === 0 ? s.toFixed(0) : s.toFixed(s < 0.995 ? 2 : 1)} s`;
+  return `${s >= 9.95 || s < 0.005 ? s.toFixed(0) : s.toFixed(s < 0.995 ? 2 : 1)} s`;
 }
 
 export function bytes(n) {

@@ -9,7 +9,7 @@ function ask(dialog) {
   dialog.returnValue = "";
   dialog.showModal();
   return new Promise((resolve) => {
-    dialog.addEventListener("close", () => resolve(dialog.returnValue === "ok" ? dialog.querySelector("form").elements : null), { once: true });
+    dialog.onclose = () => resolve(dialog.returnValue === "ok" ? dialog.querySelector("form").elements : null);
   });
 }
 
@@ -49,15 +49,15 @@ export function askKey(refusal) {
 /** Arrow keys, Home and End move through an open menu; focus starts on what is chosen. */
 export function menuKeys(menu) {
   const items = () => [...menu.querySelectorAll("[role^=menuitem]")];
-  menu.addEventListener("toggle", ({ newState }) => {
+  menu.ontoggle = ({ newState }) => {
     if (newState === "open") (menu.querySelector("[aria-checked=true]") ?? items()[0])?.focus();
-  });
-  menu.addEventListener("keydown", (event) => {
+  };
+  menu.onkeydown = (event) => {
     const all = items();
     const at = all.indexOf(document.activeElement);
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: -1 }[event.key];
     if (to === undefined) return;
     event.preventDefault();
     all.at(to % all.length).focus();
-  });
+  };
 }

@@ -9,7 +9,7 @@ const NOTES = {
   interrupted: "Interrupted: the page was closed before this reply ended.",
 };
 
-const text = (label, onclick, className = "") => h("button", { type: "button", className: `text-button ${className}`, onclick }, label);
+const text = (label, onclick, className = "") => h("button", { className: `text-button ${className}`, onclick }, label);
 const note = (words) => h("p", { className: "note" }, words);
 
 class View {
@@ -47,15 +47,15 @@ export class UserView extends View {
   }
 
   edit() {
-    const area = h("textarea", { value: this.node.text, dir: "auto", "aria-label": "Edit message" });
+    const area = h("textarea", { value: this.node.text, dir: "auto", ariaLabel: "Edit message" });
     const done = () => this.actions.redraw(this.node);
     const send = () => area.value.trim() && this.actions.edit(this.node, area.value.trim());
-    area.addEventListener("keydown", (event) => {
+    area.onkeydown = (event) => {
       if (event.key === "Escape") done();
       else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
       else return;
       event.stopPropagation();
-    });
+    };
     this.body.replaceChildren(h("div", { className: "editor" }, area, h("div", { className: "row" }, text("Cancel", done), text("Send", send, "primary"))));
     this.tools.replaceChildren();
     area.style.height = `${Math.min(area.scrollHeight + 2, 400)}px`;

@@ -12,9 +12,9 @@ export class Models {
   constructor(chosen) {
     this.list = [];
     this.chosen = chosen;
-    $("models").addEventListener("beforetoggle", ({ newState }) => {
-      if (newState === "open") $("models").style.left = `clamp(8px, ${$("model").getBoundingClientRect().left}px, 100vw - 428px)`;
-    });
+    $("models").onbeforetoggle = () => {
+      $("models").style.left = `clamp(8px, ${$("model").getBoundingClientRect().left}px, 100vw - 468px)`;
+    };
   }
 
   async refresh() {
@@ -53,7 +53,7 @@ export class Models {
       $("models").hidePopover();
       this.chosen(model);
     };
-    return h("button", { type: "button", role: "menuitemradio", "aria-checked": String(checked), title: model.lineage || model.description || "", onclick },
+    return h("button", { role: "menuitemradio", "aria-checked": String(checked), title: model.lineage || model.description || "", onclick },
       h("span", { className: "row" }, h("strong", {}, model.id), h("span", { className: "tag" }, model.quant), ...tags),
       h("small", {}, this.anatomy({ ...model, quant: "" })),
       model.lineage && h("small", {}, model.lineage));

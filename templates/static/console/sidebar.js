@@ -12,12 +12,12 @@ const matches = (conversation, query) => !query || conversation.title.toLowerCas
 export class Sidebar {
   constructor({ open, isStreaming, current }) {
     Object.assign(this, { open, isStreaming, current });
-    $("search").addEventListener("input", () => this.refresh());
-    $("side").addEventListener("click", () => this.toggle());
-    for (const id of ["shade", "side-close"]) $(id).addEventListener("click", () => this.toggle(false));
-    $("export-all").addEventListener("click", async () => download("s-moe-conversations.json", await all()));
-    $("import").addEventListener("click", () => $("import-file").click());
-    $("import-file").addEventListener("change", ({ target }) => this.import(target));
+    $("search").oninput = () => this.refresh();
+    $("side").onclick = () => this.toggle();
+    for (const id of ["shade", "side-close"]) $(id).onclick = () => this.toggle(false);
+    $("export-all").onclick = async () => download("s-moe-conversations.json", await all());
+    $("import").onclick = () => $("import-file").click();
+    $("import-file").onchange = ({ target }) => this.import(target);
     NARROW.addEventListener("change", () => this.toggle(!NARROW.matches));
     kept().then((is) => ($("unkept").hidden = is));
     this.toggle(!NARROW.matches && local.get("smoe.side") !== "closed");
@@ -51,8 +51,8 @@ export class Sidebar {
   row({ id, title }) {
     const streaming = this.isStreaming(id);
     const onclick = () => { this.closeDrawer(); this.open(id); };
-    return h("li", {}, h("button", { type: "button", onclick, dir: "auto", "aria-current": id === this.current() ? "true" : null },
-      h("span", {}, title || "Untitled"), streaming && h("i", { className: "pulse", role: "img", "aria-label": "replying" })));
+    return h("li", {}, h("button", { onclick, dir: "auto", "aria-current": id === this.current() ? "true" : null },
+      h("span", { className: "cut" }, title || "Untitled"), streaming && h("i", { className: "pulse", role: "img", "aria-label": "replying" })));
   }
 
   async import(input) {

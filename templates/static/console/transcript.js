@@ -14,12 +14,11 @@ export class Transcript {
     this.pinned = true;
     this.log.addEventListener("scroll", () => this.scrolled(), { passive: true });
     this.list.addEventListener("toggle", () => this.follow(), true);
-    $("jump").addEventListener("click", () => this.toEnd());
+    $("jump").onclick = () => this.toEnd();
   }
 
   scrolled() {
     this.pinned = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < NEAR;
-    this.list.addEventListener("toggle", () => this.follow(), true);
     $("jump").hidden = this.pinned;
   }
 
