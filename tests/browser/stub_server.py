@@ -26,7 +26,7 @@ TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
 class Stub(ThreadingHTTPServer):
-    """`requests` holds every chat body; `hangups` counts streams that the client left before their end."""
+    """`requests` holds every chat body; `hangups` is released for every stream that was left before its end."""
 
     daemon_threads = True
 
@@ -34,7 +34,7 @@ class Stub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str] = []
-        self.hangups = 0
+        self.hangups = threading.Semaphore(0)
         self.key = ""  # where set, requests without it are refused
         self.models = [dict(model) for model in scenes.MODELS]
         self.engine = "up"
@@ -143,7 +143,7 @@ class Handler(BaseHTTPRequestHandler):
                     self.wfile.flush()
             self.wfile.write(b"data: [DONE]\n\n")
         except (BrokenPipeError, ConnectionResetError):
-            self.server.hangups += 1
+            self.server.hangups.release()
 
     def _wait(self, seconds: float) -> None:
         """Sleeps, but notices a client that has gone: an end of file arrives on its socket."""
