@@ -59,6 +59,7 @@ class EventAdmin(RecordAdmin):
     list_display = ("when", "kind", "vault", "message")
     list_filter = ("kind", "time")
     search_fields = ("message", "vault")
+    fields = ("when", "kind", "vault", "message", "details")
 
 
 @admin.register(Generation)
@@ -80,8 +81,7 @@ class GenerationAdmin(RecordAdmin):
 
     @admin.display(description="tokens", ordering="generated_tokens")
     def tokens(self, row: Generation):
-        cached = f"{row.cached_tokens:,} cached" if row.cached_tokens else "none cached"
-        return cells.lines(f"{row.prompt_tokens:,} in, {row.generated_tokens:,} out", cached)
+        return _tokens(row)
 
     @admin.display(description="time", ordering="decode_ms")
     def times(self, row: Generation):
@@ -116,6 +116,14 @@ class GenerationAdmin(RecordAdmin):
     def stall(self, row: Generation):
         return "-" if row.stall_ms is None else _seconds(row.stall_ms)
 
+    @admin.display(description="expert hits")
+    def hits(self, row: Generation):
+        return "-" if row.expert_hits is None else f"{row.expert_hits:,}"
+
+    @admin.display(description="expert misses")
+    def misses(self, row: Generation):
+        return "-" if row.expert_misses is None else f"{row.expert_misses:,}"
+
     @admin.display(description="read from disk")
     def read(self, row: Generation):
         return "-" if row.bytes_read is None else human_bytes(row.bytes_read)
@@ -133,7 +141,7 @@ _REQUEST = (
     (None, {"fields": (("when", "vault", "endpoint"), ("client", "client_name", "request_id"))}),
     ("Tokens", {"fields": (("prompt_tokens", "cached_tokens", "generated_tokens"),)}),
     ("Time", {"fields": (("queue", "boot", "prefill"), ("decode", "stall", "speed"))}),
-    ("Experts", {"fields": (("expert_hits", "expert_misses", "read"),)}),
+    ("Experts", {"fields": (("hits", "misses", "read"),)}),
 )
 
 
@@ -152,10 +160,7 @@ class UserFilter(admin.SimpleListFilter):
 
 @admin.register(Usage)
 class UsageAdmin(RecordAdmin):
-    list_display = (
-        *("day", "client", "user", "vault", "requests", "errors"),
-        *("prompt_tokens", "cached_tokens", "generated_tokens", "time"),
-    )
+    list_display = ("day", "client", "user", "vault", "requests", "errors", "tokens", "time")
     list_filter = ("day", "vault", UserFilter)
     search_fields = ("client", "vault")
 
@@ -166,9 +171,18 @@ class UsageAdmin(RecordAdmin):
     def user(self, row: Usage):
         return row.user or "-"
 
+    @admin.display(description="tokens", ordering="generated_tokens")
+    def tokens(self, row: Usage):
+        return _tokens(row)
+
     @admin.display(description="engine time", ordering="seconds")
     def time(self, row: Usage):
         return _seconds(row.seconds * 1000)
+
+
+def _tokens(row: Generation | Usage):
+    cached = f"{row.cached_tokens:,} cached" if row.cached_tokens else "none cached"
+    return cells.lines(f"{row.prompt_tokens:,} in, {row.generated_tokens:,} out", cached)
 
 
 def _program(user_agent: str) -> str:

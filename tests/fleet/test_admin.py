@@ -196,15 +196,16 @@ def test_usage_is_told_by_user(admin_client, worker):
     ann = User.objects.create_user("ann")
     ApiKey.objects.create(name="laptop", digest="1", owner=ann)
     ApiKey.objects.create(name="phone", digest="2", owner=ann)
-    for client, tokens in (("laptop", 3), ("phone", 4), ("127.0.0.1", 5)):
+    for client, tokens in (("laptop", 3), ("phone", 4000), ("127.0.0.1", 5)):
         Usage.objects.create(day=timezone.now().date(), client=client, generated_tokens=tokens)
     page = admin_client.get("/admin/fleet/usage/?user=ann").content.decode()
     assert "phone" in page
     assert "2 usage records" in page
+    assert "0 in, 4,000 out" in page
     assert "127.0.0.1" not in page.split("result_list")[1]
     out = io.StringIO()
     call_command("usage", "--by", "user", "--json", stdout=out)
-    assert {row["user"]: row["generated_tokens"] for row in json.loads(out.getvalue())} == {"ann": 7, None: 5}
+    assert {row["user"]: row["generated_tokens"] for row in json.loads(out.getvalue())} == {"ann": 4003, None: 5}
 
 
 @pytest.mark.django_db(transaction=True)
