@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleet.catalog import ModelCard
 
-from .constraints import TokenMasks, Vocabulary, grammar_for
+from .constraints import TokenMasks, Vocabulary, grammar_for, wants_strict_calls
 from .constraints.marks import Marks
 from .job import MaskProvider
 from .messages import GenerationRequest
@@ -15,7 +15,8 @@ _vocabularies: dict[tuple[int, int], tuple[Codec, Vocabulary]] = {}  # by codec 
 
 async def masks_for(request: GenerationRequest, card: ModelCard, codec: Codec, prompt: Prompt) -> MaskProvider | None:
     """None where anything may come. Raises InvalidRequest for what cannot be enforced."""
-    if request.constraint is None and request.tool_choice.mode not in ("required", "named"):
+    must_call = request.tool_choice.mode in ("required", "named")
+    if request.constraint is None and not must_call and not wants_strict_calls(request):
         return None
     return await in_thread(_masks, request, card, codec, prompt)
 

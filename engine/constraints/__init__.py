@@ -4,7 +4,7 @@
 (taken over xgrammar because that needs torch at run time).
 """
 
-from .grammar import grammar_for
+from .grammar import grammar_for, wants_strict_calls
 from .masks import TokenMasks, Vocabulary
 
-__all__ = ["TokenMasks", "Vocabulary", "grammar_for"]
+__all__ = ["TokenMasks", "Vocabulary", "grammar_for", "wants_strict_calls"]

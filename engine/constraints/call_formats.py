@@ -14,24 +14,36 @@ def json_rule(rule: str, schema: Schema) -> str:
     return f"{rule}: %json {json.dumps(schema, ensure_ascii=False)}\n"
 
 
+# (marks, rule, tool name, prepared schema, what of the head has been written) -> rules
+Rules = Callable[[Marks, str, str, Schema, str], str]
+
+
 @dataclass(frozen=True, slots=True)
 class CallFormat:
-    """opening (call separator call)* closing, each call head NAME tail-of-head ARGUMENTS end."""
+    """opening (call separator call)* closing, each call head NAME tail-of-head ARGUMENTS end.
+
+    trigger: with what opening, or else head, begins, where no other text does; "" where the family has no such sign.
+    """
 
     opening: str
     separator: str
     closing: str
-    call: Callable[[Marks, str, str, Schema], str]  # (marks, rule, tool name, prepared schema) -> rules
+    call: Rules
+    trigger: str = ""
 
 
-def _json_arguments(head: str, end: str) -> Callable[[Marks, str, str, Schema], str]:
-    """`{name}` in head stands for the tool's name; the arguments are JSON."""
+def _json_arguments(head: str, end: str) -> Rules:
+    """`{name}` in head stands for the tool's name, `{n}` for a number of the call; the arguments are JSON."""
 
-    def call(marks: Marks, rule: str, name: str, schema: Schema) -> str:
-        opening, closing = marks.literal(head.replace("{name}", name)), marks.literal(end)
-        return f"{rule}: {opening} {rule}_args {closing}\n" + json_rule(f"{rule}_args", schema)
+    def call(marks: Marks, rule: str, name: str, schema: Schema, written: str) -> str:
+        opening = " /[0-9]{1,3}/ ".join(map(marks.literal, _head(head, name, written).split("{n}")))
+        return f"{rule}: {opening} {rule}_args {marks.literal(end)}\n" + json_rule(f"{rule}_args", schema)
 
     return call
+
+
+def _head(head: str, name: str, written: str) -> str:
+    return head.removeprefix(written).replace("{name}", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +56,17 @@ class Tags:
     after: str = "\n"
 
 
-def _tagged_arguments(head: str, end: str, tags: Tags) -> Callable[[Marks, str, str, Schema], str]:
+def _tagged_arguments(head: str, end: str, tags: Tags) -> Rules:
     """Each parameter between tags, in the schema's order, the required ones always; strings stand as they are."""
 
-    def call(marks: Marks, rule: str, name: str, schema: Schema) -> str:
+    def call(marks: Marks, rule: str, name: str, schema: Schema, written: str) -> str:
         required = set(schema.get("required", ()))
         uses, rules = [], []
         for number, (key, value) in enumerate(schema.get("properties", {}).items()):
             own = f"{rule}_p{number}"
             uses.append(own if key in required else own + "?")
             rules.append(_parameter(marks, own, key, part(value, schema), tags))
-        opening = marks.literal(head.replace("{name}", name))
+        opening = marks.literal(_head(head, name, written))
         return f"{rule}: {opening} {' '.join(uses)} {marks.literal(end)}\n" + "".join(rules)
 
     return call
@@ -72,7 +84,9 @@ def _parameter(marks: Marks, rule: str, key: str, schema: Schema, tags: Tags) ->
     return f"{rule}: {opening} {rule}_v {closing}\n" + json_rule(f"{rule}_v", schema)
 
 
-HERMES = CallFormat("", "\n", "", _json_arguments('<tool_call>\n{"name": "{name}", "arguments": ', "}\n</tool_call>"))
+HERMES = CallFormat(
+    "", "\n", "", _json_arguments('<tool_call>\n{"name": "{name}", "arguments": ', "}\n</tool_call>"), "<tool_call>"
+)
 FORMATS = {
     "hermes": HERMES,
     "qwen-coder": CallFormat(
@@ -84,6 +98,7 @@ FORMATS = {
             "</function>\n</tool_call>",
             Tags("<parameter={key}>\n", "</parameter>", "\n"),
         ),
+        "<tool_call>",
     ),
     "glm": CallFormat(
         "",
@@ -94,12 +109,14 @@ FORMATS = {
             "</tool_call>",
             Tags("<arg_key>{key}</arg_key>\n<arg_value>", "</arg_value>"),
         ),
+        "<tool_call>",
     ),
     "minimax": CallFormat(
         "<minimax:tool_call>\n",
         "\n",
         "\n</minimax:tool_call>",
         _tagged_arguments('<invoke name="{name}">\n', "</invoke>", Tags('<parameter name="{key}">', "</parameter>")),
+        "<minimax:tool_call>",
     ),
     "deepseek-dsml": CallFormat(
         "<｜DSML｜function_calls>\n",
@@ -110,21 +127,26 @@ FORMATS = {
             "</｜DSML｜invoke>",
             Tags('<｜DSML｜parameter name="{key}">', "</｜DSML｜parameter>"),
         ),
+        "<｜DSML｜function_calls>",
     ),
     "deepseek": CallFormat(
         "<｜tool▁calls▁begin｜>",
         "",
         "<｜tool▁calls▁end｜>",
         _json_arguments("<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
+        "<｜tool▁calls▁begin｜>",
     ),
     "kimi": CallFormat(
         "<|tool_calls_section_begin|>",
         "",
         "<|tool_calls_section_end|>",
-        _json_arguments("<|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+        _json_arguments("<|tool_call_begin|>functions.{name}:{n}<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+        "<|tool_calls_section_begin|>",
     ),
-    "mistral": CallFormat("[TOOL_CALLS][", ", ", "]", _json_arguments('{"name": "{name}", "arguments": ', "}")),
-    "mistral-named": CallFormat("", "", "", _json_arguments("[TOOL_CALLS]{name}[ARGS]", "")),
+    "mistral": CallFormat(
+        "[TOOL_CALLS][", ", ", "]", _json_arguments('{"name": "{name}", "arguments": ', "}"), "[TOOL_CALLS]"
+    ),
+    "mistral-named": CallFormat("", "", "", _json_arguments("[TOOL_CALLS]{name}[ARGS]", ""), "[TOOL_CALLS]"),
     "llama": CallFormat("", "; ", "", _json_arguments('{"name": "{name}", "parameters": ', "}")),
     "harmony": CallFormat(
         "",

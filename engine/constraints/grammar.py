@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from ..messages import Constraint, GenerationRequest
-from .call_formats import call_format, json_rule
+from .call_formats import CallFormat, call_format, json_rule
 from .marks import Marks
-from .schemas import Schema, prepared
+from .schemas import loosened, prepared
 
 _ANALYSIS = "<|channel|>analysis<|message|>"
 
 
 def grammar_for(request: GenerationRequest, family: str, marks: Marks) -> str | None:
     """None where the request demands nothing. With tools and a schema, the reply is either of them."""
+    if wants_strict_calls(request):
+        return _strict_calls(request, call_format(family, marks), marks)
     must_call = request.tool_choice.mode in ("required", "named")
     answer = _answer_rules(request.constraint) if request.constraint and not must_call else None
     calls = _call_rules(request, family, marks) if must_call or (answer and _may_call(request)) else None
@@ -23,6 +25,38 @@ def grammar_for(request: GenerationRequest, family: str, marks: Marks) -> str | 
         return None
     alternatives = [name for name, rules in (("answer", answer), ("calls", calls)) if rules]
     return _start(" | ".join(alternatives), answer, family, marks) + (answer or "") + (calls or "")
+
+
+def wants_strict_calls(request: GenerationRequest) -> bool:
+    """Whether the reply is free but for the calls that it may make."""
+    free = request.constraint is None and request.tool_choice.mode == "auto"
+    return free and any(_function(tool).get("strict") for tool in request.tools)
+
+
+def _strict_calls(request: GenerationRequest, form: CallFormat, marks: Marks) -> str | None:
+    """Any text, with calls in it whose arguments are held; None where the family has no sign that a call begins."""
+    if not form.trigger:
+        return None
+    rules = "start: (prose calls)* rest\n"
+    rules += marks.text_then("prose", form.trigger) + marks.text_without("rest", form.trigger)
+    if form.opening:
+        opening = marks.literal(form.opening.removeprefix(form.trigger))
+        rules += f"calls: {opening} call ({marks.literal(form.separator)} call)* {marks.literal(form.closing)}\n"
+        return rules + _each_call(request.tools, form, marks)
+    return rules + "calls: call\n" + _each_call(request.tools, form, marks, form.trigger)
+
+
+def _each_call(
+    tools: list[dict[str, Any]], form: CallFormat, marks: Marks, written: str = "", held: bool = False
+) -> str:
+    """The rule `call`. written: what stands of a call's head by then; held: tools that are not strict are too."""
+    names = [f"call{number}" for number in range(len(tools))]
+    rules = f"call: {' | '.join(names)}\n"
+    for rule, tool in zip(names, map(_function, tools), strict=True):
+        strict, parameters = bool(tool.get("strict")), tool.get("parameters") or {"type": "object"}
+        schema = prepared(parameters, exact=strict) if strict or held else loosened(parameters)
+        rules += form.call(marks, rule, tool["name"], schema, written)
+    return rules
 
 
 def _may_call(request: GenerationRequest) -> bool:
@@ -51,21 +85,12 @@ def _answer_rules(constraint: Constraint) -> str:
 
 def _call_rules(request: GenerationRequest, family: str, marks: Marks) -> str:
     form = call_format(family, marks)
-    tools = [_function(tool) for tool in request.tools]
+    tools = request.tools
     if request.tool_choice.mode == "named":
-        tools = [tool for tool in tools if tool["name"] == request.tool_choice.name]
-    names = [f"call{number}" for number in range(len(tools))]
+        tools = [tool for tool in tools if _function(tool)["name"] == request.tool_choice.name]
     more = f"({marks.literal(form.separator)} call)*" if _may_repeat(request) else ""
     rules = f"calls: {marks.literal(form.opening)} call {more} {marks.literal(form.closing)}\n"
-    rules += f"call: {' | '.join(names)}\n"
-    return rules + "".join(
-        form.call(marks, rule, tool["name"], _parameters(tool)) for rule, tool in zip(names, tools, strict=True)
-    )
-
-
-def _parameters(tool: dict[str, Any]) -> Schema:
-    """Only a strict tool asks for its schema to the letter; others' are of many origins and had better be callable."""
-    return prepared(tool.get("parameters") or {"type": "object"}, exact=bool(tool.get("strict")))
+    return rules + _each_call(tools, form, marks, held=True)
 
 
 def _may_repeat(request: GenerationRequest) -> bool:

@@ -33,6 +33,13 @@ class Marks:
             return f"{rule}: /(.|\\n)*/ {self.literal(closing)}\n"
         return f"{rule}[suffix={_quoted(closing)}]: /(.|\\n)*/\n"
 
+    def text_without(self, rule: str, sign: str) -> str:
+        """A rule for any text that `sign` does not stand in."""
+        if sign in self._ids:
+            return f"{rule}: /(.|\\n)*/\n"
+        letters = re.escape(sign).replace("/", "\\/")
+        return f"{rule}: {rule.upper()}\n{rule.upper()}: /(.|\\n)*/ & ~/(.|\\n)*{letters}(.|\\n)*/\n"
+
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if text else ""

@@ -12,7 +12,9 @@ Schema = dict[str, Any]
 # Compact JSON, one way to write it: free white space lets a small model fill its budget with line breaks.
 _STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _DEFINITIONS = ("$defs", "definitions")
-_VALUES = ("const", "enum", "default", "examples", "example")  # hold values, not schemas
+_MAPS = (*_DEFINITIONS, "properties", "patternProperties")  # hold schemas by name
+_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems", "items", "additionalProperties")  # hold one, or a list of them
+_TYPES = {**dict.fromkeys(_MAPS, dict), **dict.fromkeys(("required", "enum"), list)}
 
 
 def prepared(schema: Any, exact: bool) -> Schema:
@@ -28,13 +30,22 @@ def part(value: Any, whole: Schema) -> Schema:
     return {**value, **{name: whole[name] for name in (*_DEFINITIONS, "x-guidance") if name in whole}}
 
 
+def loosened(schema: Schema) -> Schema:
+    """For a tool whose arguments are not held: any of its parameters, strings as strings."""
+    given = _checked(schema).get("properties", {})
+    properties = {name: {"type": "string"} if _is_string(value) else {} for name, value in given.items()}
+    return prepared({"type": "object", "properties": properties}, exact=False)
+
+
+def _is_string(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "string"
+
+
 def _simplified(schema: Any) -> Any:
     """The same schema in words that the library takes."""
-    if isinstance(schema, list):
-        return [_simplified(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    simple = {key: item if key in _VALUES else _simplified(item) for key, item in schema.items()}
+    simple = {key: _simplified_under(key, item) for key, item in _checked(schema).items()}
     if simple.get("uniqueItems") is False:
         del simple["uniqueItems"]
     if _needs_unnamed_keys(simple):
@@ -47,10 +58,27 @@ def _simplified(schema: Any) -> Any:
     return simple
 
 
+def _simplified_under(keyword: str, item: Any) -> Any:
+    if keyword in _MAPS:
+        return {name: _simplified(schema) for name, schema in item.items()}
+    if keyword in _SCHEMAS:
+        return [_simplified(schema) for schema in item] if isinstance(item, list) else _simplified(item)
+    return item
+
+
+def _checked(schema: Schema) -> Schema:
+    """Raises InvalidRequest where what this module and call_formats.py read has another type."""
+    for keyword, kind in _TYPES.items():
+        if keyword in schema and not isinstance(schema[keyword], kind):
+            what = "an object" if kind is dict else "an array"
+            raise InvalidRequest(f"the schema or grammar cannot be enforced: {keyword} must be {what}.")
+    return schema
+
+
 def _needs_unnamed_keys(schema: Schema) -> bool:
     """The library does not see that a key which the model chose freely is written twice: such keys count as one."""
-    least, named = schema.get("minProperties"), schema.get("required")
-    return isinstance(least, int) and least > max(1, len(named) if isinstance(named, list) else 0)
+    least = schema.get("minProperties")
+    return isinstance(least, int) and least > max(1, len(schema.get("required", ())))
 
 
 def _are_distinct_values(alternatives: Iterable[Any]) -> bool:

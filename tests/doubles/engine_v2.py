@@ -13,6 +13,7 @@ The file named by SMOE_DOUBLE_SCRIPT (JSON, read for each request) may say:
 """
 
 import argparse
+import base64
 import fcntl
 import json
 import os
@@ -215,6 +216,8 @@ class Engine:
         allowed = self.masks.setdefault(tag, queue.Queue()).get()
         note("mask", tag=tag, allowed=allowed)
         kind, _, ids = allowed.partition(":")
+        if kind == "bits":
+            return bool(base64.b64decode(ids)[token // 8] >> token % 8 & 1)
         inside = str(token) in ids.split(";")
         return kind == "all" or (kind == "only" and inside) or (kind == "not" and not inside)
 

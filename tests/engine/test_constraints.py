@@ -254,3 +254,119 @@ def test_a_parameter_may_refer_to_definitions_of_its_tool(family, base_tokenizer
 
 def test_a_request_that_demands_nothing_has_no_grammar():
     assert grammar_for(GenerationRequest(model=None, tools=TOOLS), "hermes", Marks({})) is None
+
+
+# --- strict tools that need not be called ----------------------------------------------------------------------------
+
+TRIGGERED = {  # family -> what begins its calls
+    "hermes": "<tool_call>",
+    "qwen-coder": "<tool_call>",
+    "glm": "<tool_call>",
+    "minimax": "<minimax:tool_call>",
+    "deepseek": "<｜tool▁calls▁begin｜>",
+    "deepseek-dsml": "<｜DSML｜function_calls>",
+    "kimi": "<|tool_calls_section_begin|>",
+    "mistral": "[TOOL_CALLS]",
+    "mistral-named": "[TOOL_CALLS]",
+}
+
+
+def strict_masks(family, base, tools):
+    tokenizer = tokenizer_with(base, SPECIAL[family])
+    special = {token: tokenizer.token_to_id(token) for token in SPECIAL[family]}
+    vocabulary = Vocabulary(tokenizer.to_str(), tokenizer.get_vocab_size(), [EOS])
+    profile = profile_for(TEMPLATE_MARK.get(family, ""), special)
+    grammar = grammar_for(GenerationRequest(model=None, tools=tools), profile.family, Marks(special))
+    return TokenMasks(grammar, vocabulary), tokenizer, profile
+
+
+def taken(masks, tokenizer, text):
+    """Follows `text` as far as it is allowed; -> whether all was, and the next mask."""
+    payload = masks()
+    for id in tokenizer.encode(text).ids:
+        if id not in allowed_ids(payload, tokenizer.get_vocab_size()):
+            return False, payload
+        payload = masks((id,))
+    return True, payload
+
+
+@pytest.mark.parametrize("family", TRIGGERED)
+def test_a_strict_tool_is_held_where_it_is_called_and_text_is_free(family, base_tokenizer):
+    tools = [*weather_with(PARAMETERS, strict=True), TOOLS[1]]
+    masks, tokenizer, profile = strict_masks(family, base_tokenizer, tools)
+    whole, payload = taken(masks, tokenizer, 'Hé, 1 < 2 <tool {"name": "x"}.\n')
+    assert whole
+    assert EOS in allowed_ids(payload, tokenizer.get_vocab_size())
+
+    for seed in range(6):
+        masks, tokenizer, profile = strict_masks(family, base_tokenizer, tools)
+        prefix = f"I look.\n{TRIGGERED[family]}"
+        whole, payload = taken(masks, tokenizer, prefix)
+        assert whole
+        assert EOS not in allowed_ids(payload, tokenizer.get_vocab_size())
+        closers = {*tokenizer.encode('"}]<').ids, *map(tokenizer.token_to_id, SPECIAL[family])}
+        tag = tokenizer.encode(FREE_TEXT_CLOSING.get(family, "")).ids
+        ids = list(walk_on(masks, payload, tokenizer, random.Random(seed), closers, tag))
+        parser = ReplyParser(profile, tools)
+        reply = prefix + tokenizer.decode(ids, skip_special_tokens=False)
+        events = parser.feed(reply) + parser.finish()
+        starts = [event for event in events if isinstance(event, ToolCallStart)]
+        assert starts, reply
+        for start in starts:
+            deltas = (e.arguments for e in events if isinstance(e, ToolCallDelta) and e.index == start.index)
+            arguments = json.loads("".join(deltas))
+            if start.name == "weather":
+                if family in FREE_TEXT_CLOSING:
+                    arguments["city"] = arguments["city"][:12]
+                jsonschema.validate(arguments, PARAMETERS)
+
+
+def walk_on(masks, payload, tokenizer, rng, closers, tag):
+    """As `walk`, from a mask on, and to the first end that is allowed."""
+    plan = []
+    for _ in range(4000):
+        choices = allowed_ids(payload, tokenizer.get_vocab_size())
+        if EOS in choices:
+            return
+        if not plan and rng.random() < 0.2:
+            plan = list(tag)
+        plan = plan if plan and plan[0] in choices else []
+        liked = [id for id in choices if id in closers]
+        short = [id for id in choices if 33 <= id < 126]
+        id = plan.pop(0) if plan else rng.choice(liked if liked and rng.random() < 0.5 else short or choices)
+        yield id
+        payload = masks((id,))
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize("family", ["llama", "harmony"])
+def test_families_without_a_sign_that_a_call_begins_are_left_free(family):
+    request = GenerationRequest(model=None, tools=weather_with(PARAMETERS, strict=True))
+    assert grammar_for(request, family, Marks({})) is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": []},
+        {"type": "object", "required": 5},
+        {"type": "object", "properties": {"a": {"enum": 5}}},
+        {"$defs": 1},
+    ],
+)
+@pytest.mark.parametrize("family", ["hermes", "qwen-coder"])
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_schema_that_is_none_is_a_fault_of_the_request(schema, family, choice):
+    tools = weather_with(schema, strict=True)
+    with pytest.raises(InvalidRequest, match="must be an"):
+        grammar_for(GenerationRequest(model=None, tools=tools, tool_choice=ToolChoice(choice)), family, Marks({}))
+
+
+def test_a_property_may_have_a_keywords_name(base_tokenizer):
+    inner = {"type": "object", "properties": {"x": {"type": "null"}}, "required": ["x"], "additionalProperties": False}
+    names = ["enum", "oneOf", "uniqueItems", "required", "minProperties", "$defs"]
+    schema = {"type": "object", "properties": dict.fromkeys(names, inner), "required": names}
+    request = GenerationRequest(model=None, constraint=Constraint("json_schema", schema))
+    masks = TokenMasks(grammar_for(request, "hermes", Marks({})), Vocabulary(base_tokenizer, 512, [EOS]))
+    text = json.dumps({name: {"x": None} for name in names})
+    assert taken(masks, Tokenizer.from_str(base_tokenizer), text)[0]

@@ -187,6 +187,14 @@ async def test_a_tool_call(fleet, says):
     assert text_of(await run()) == f"Let me look.\n{CALL}"  # no tools asked: it is text
 
 
+async def test_a_strict_tool_is_held_although_it_need_not_be_called(fleet, says, double):
+    says("Hi")
+    strict = {**TOOL, "function": {**TOOL["function"], "strict": True}}
+    for tools, choice, masked in (([TOOL], "auto", False), ([strict], "auto", True), ([strict], "none", False)):
+        assert text_of(await run(tools=tools, tool_choice=ToolChoice(choice))) == "Hi"
+        assert ("mask=1" in double.lines("GEN")[-1]) == masked
+
+
 async def test_one_call_where_only_one_is_wanted(fleet, says, double):
     ids = says(f"Both.\n{CALL}\n{CALL}\nDone.")
     calls = [event for event in await run(tools=[TOOL]) if isinstance(event, ToolCallStart)]
