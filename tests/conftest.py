@@ -1,5 +1,10 @@
 """Fixtures that every part's tests share."""
 
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +18,17 @@ TESTS = Path(__file__).parent
 def interop_dir() -> Path:
     """Vault pairs that another tool wrote, their checkpoint and golden results."""
     return TESTS / "interop"
+
+
+@pytest.fixture(scope="session")
+def demo_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory in which the command has made the demo vault (in vault/) and its tokenizer (in checkpoints/)."""
+    folder = tmp_path_factory.mktemp("demo")
+    places = {f"SMOE_{name.upper()}_DIR": str(folder / name) for name in ("data", "vault", "checkpoints")}
+    command = [sys.executable, "manage.py", "make_demo_vault", "--if-empty"]
+    subprocess.run(command, cwd=TESTS.parent, env=os.environ | places, check=True)
+    yield folder
+    shutil.rmtree(folder / "vault")  # pytest keeps its directories; this is 190 MB
 
 
 @pytest.fixture(autouse=True)

