@@ -1,12 +1,17 @@
 """Faults that people reported of servers of this kind, one test a row where this layer answers for it.
 
-Elsewhere: 6, 12, 17, 19, 24 in test_http.py, 13, 14, 18, 20, 21, 23 in tests/engine and tests/native.
+Elsewhere: 6, 12, 17, 24 in test_http.py, 13, 14, 18, 20, 23 in tests/engine, 21 in tests/native.
 """
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
 import pytest
 from engine_script import THINK_AND_CALL, finished, prefill
 from wire import chat, claude, post_stream
 
+from engine import generation
 from engine.errors import InvalidRequest
 from engine.messages import Constraint, Prefill, ToolCallDelta, ToolCallStart, Usage
 
@@ -142,6 +147,28 @@ def test_16_a_schema_that_cannot_be_enforced_is_a_400(http, script):
     script.steps = [InvalidRequest("The keyword 'uniqueItems' is not supported.", "response_format")]
     answer = http.post(CHAT, json=chat(response_format={"type": "json_object"}, stream=True))
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "response_format")
+
+
+def test_19_health_answers_while_a_large_prompt_is_tokenized(base_url, engine, fleet, monkeypatch):
+    begun, enough = threading.Event(), threading.Event()
+
+    class Slow:
+        def encode(self, request):
+            begun.set()
+            assert enough.wait(60)
+            raise InvalidRequest("enough.")
+
+    async def codec_for(card):
+        return Slow()
+
+    monkeypatch.setattr(generation.prompt, "codec_for", codec_for)
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(httpx.post, base_url + CHAT, json=chat(model="alpha"), timeout=60)
+        assert begun.wait(20)
+        assert httpx.get(f"{base_url}/health", timeout=20).json()["status"] == "ok"
+        assert not asked.done()
+        enough.set()
+        assert "enough." in asked.result().text
 
 
 def test_22_a_template_that_refuses_the_roles_is_a_400(http, script):

@@ -215,6 +215,16 @@ async def test_two_vaults_at_once_never_run_two_engines(make_worker, double, ask
     assert [event["vault"][-10:-5] for event in double.events("start")] == ["alpha", "/beta"]  # a switch is batched
 
 
+async def test_the_old_models_process_is_gone_when_the_new_one_serves(make_worker, ask, card, other_card):
+    """What it held is the system's again: nothing of a vault lives outside its engine's process."""
+    worker = make_worker()
+    pids = []
+    for served in (card, other_card, card):
+        await ask(worker, [1], 1, card=served)
+        pids.append(worker.snapshot().pid)
+        assert [child.pid for child in psutil.Process().children() if child.pid in pids] == pids[-1:]
+
+
 async def test_a_vault_without_more_work_gives_way_before_its_stay_is_over(
     make_worker, ask, card, other_card, monkeypatch
 ):
