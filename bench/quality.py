@@ -35,7 +35,7 @@ SEQUENCES, LENGTH = 8, 256  # random ids for vaults that have no text to predict
 SEED = 7
 CHOICES = ("--trunk", "--kv")
 SWITCHES = ("--exact", "--fast")
-FORM = re.compile(r"\b(?:bf16|f16|f32|q\d)\b")
+FORM = re.compile(r"\b(?:stored|bf16|f16|f32|q\d)\b")
 
 
 @dataclass

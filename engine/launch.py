@@ -18,8 +18,10 @@ def command(options: Options, card: ModelCard) -> list[str]:
     }
     if card.eos_ids:
         flags["--eos-ids"] = ",".join(map(str, card.eos_ids))
-    if options.ctx:  # version-1 engines know neither this flag nor the next
+    if options.ctx:  # version-1 engines know neither this flag nor the next two
         flags["--ctx"] = options.ctx
     if options.memory:
         flags["--memory"] = options.memory
+    if options.trunk != "auto":
+        flags["--trunk"] = options.trunk
     return [*arguments, *(str(word) for pair in flags.items() for word in pair), *options.engine_args]

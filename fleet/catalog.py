@@ -141,6 +141,7 @@ def is_there(card: ModelCard) -> bool:
 
 
 def card_of(row: Vault) -> ModelCard:
+    needed = memory.need(row, settings.SMOE.window, settings.SMOE.trunk)
     return ModelCard(
         id=row.name,
         vault_path=Path(row.vault_path),
@@ -148,7 +149,7 @@ def card_of(row: Vault) -> ModelCard:
         tokenizer=row.tokenizer,
         tokenizer_is_fallback=row.tokenizer_source == Vault.TokenizerSource.FALLBACK,
         eos_ids=tuple(row.eos_ids),
-        memory_bytes=needed.whole if (needed := memory.need(row, settings.SMOE.window)) else None,
+        memory_bytes=needed.whole if needed else None,
         **{name: getattr(row, name) for name in _SAME_NAME},
     )
 

@@ -9,6 +9,8 @@ import psutil
 from .models import Vault
 
 KV_BYTES = 4  # a cached value at most: float32
+LARGEST_STORED = 1 << 30  # bytes of matrices that the engine's `--trunk auto` leaves as they are
+WEIGHT_BYTES = {"q8": 1 + 2 / 64, "q4": 1 / 2 + 2 / 64}  # a code, and its part of the scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +30,24 @@ class Need:
         return min(1.0, (total - self.trunk - self.window) / max(experts, 1))
 
 
-def need(vault: Vault, positions: int) -> Need | None:
-    """None for a vault whose bytes could not be read. `positions`: the window."""
+def need(vault: Vault, positions: int, form: str) -> Need | None:
+    """None for a vault whose bytes could not be read. `positions`: the window; `form`: of the trunk, as in --trunk."""
     if not vault.top_k or not vault.record_bytes:
         return None
     width = (vault.kv_heads or 0) * (vault.head_dim or 0)
     window = 2 * (vault.hidden_layers or 0) * width * positions * KV_BYTES
-    fixed = vault.scout_bytes + window
-    return Need(vault.scout_bytes, window, fixed + vault.top_k * vault.record_bytes, fixed + vault.vault_bytes)
+    trunk = _trunk(vault, form)
+    fixed = trunk + window
+    return Need(trunk, window, fixed + vault.top_k * vault.record_bytes, fixed + vault.vault_bytes)
+
+
+def _trunk(vault: Vault, form: str) -> int:
+    stored = vault.matrix_bytes or 0
+    if form == "auto":
+        form = "q8" if stored > LARGEST_STORED else "stored"
+    if form == "stored":
+        return vault.scout_bytes
+    return vault.scout_bytes - stored + int((vault.matrix_weights or 0) * WEIGHT_BYTES[form])
 
 
 def installed() -> int:

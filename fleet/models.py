@@ -52,6 +52,8 @@ class Vault(models.Model):
     d_model = models.BigIntegerField(_("width"), null=True)
     ffn_dim = models.BigIntegerField(_("expert width"), null=True)
     record_bytes = models.BigIntegerField(_("expert record"), null=True)
+    matrix_bytes = models.BigIntegerField(null=True, help_text=_("Of the scout, what --trunk may quantize."))
+    matrix_weights = models.BigIntegerField(null=True)
     vocab_size = models.BigIntegerField(_("vocabulary"), null=True)
     trained_context = models.BigIntegerField(null=True)
     eos_ids = models.JSONField(_("end-of-sequence ids"), default=list, blank=True)

@@ -95,6 +95,11 @@ class Options:
     workers: int = option(4, _int, "threads that read experts", 1, 64)
     prewarm: bool = option(True, _bool, "0: read no experts ahead while nothing is asked")
     memory: str = option("", str, "memory for the engine in all, such as 6G; without: what is available")
+    trunk: str = option(
+        "auto",
+        _one_of("auto", "stored", "q8", "q4"),
+        "the trunk's matrices in memory: stored, as in the file, or quantized to q8 or q4; auto: q8 beyond 1 GiB",
+    )
     ctx: int = option(0, _window, "window in positions; 0: from 4096 up to the trained length, as far as memory allows")
     temperature: float = option(0.6, _float, "default temperature; 0 is greedy", 0, 10)
     top_p: float = option(0.95, _float, "default top_p", 0.01, 1)

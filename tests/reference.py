@@ -9,13 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from fleet.vaultfile import layout, quantize, reader, scout, structure
+from fleet.vaultfile import layout, quantize, reader, scout, structure, trunk
 
 
 class ReferenceModel:
-    """Weights are dequantized as they are needed; the trunk is held as float32."""
+    """Weights are dequantized as they are needed; the trunk is held as float32.
 
-    def __init__(self, smoe: Path, scout_path: Path, config_path: Path | None = None) -> None:
+    trunk_bits: its matrices are rounded to so many bits first, as the engine's --trunk does.
+    """
+
+    def __init__(
+        self, smoe: Path, scout_path: Path, config_path: Path | None = None, trunk_bits: int | None = None
+    ) -> None:
         self.identity = reader.identify(smoe, scout_path, config_path)
         self.a = self.identity.architecture
         self._structure = structure.read_structure(smoe)
@@ -24,6 +29,8 @@ class ReferenceModel:
         header = scout.read_header(scout_path)
         with open(scout_path, "rb") as file:
             self._trunk = {name: header.read(file, name) for name in header.tensors}
+        if trunk_bits:
+            self._trunk |= {name: rounded(self._trunk[name], trunk_bits) for name in trunk.matrices(header)}
 
     def logits(self, ids: list[int], window: int | None = None) -> np.ndarray:
         """[len(ids), vocab]. `window`: each position sees itself and the window - 1 before it."""
@@ -106,6 +113,15 @@ class ReferenceModel:
             matrices.append(quantize.dequantize(codes, f16, (rows, cols), bits))
             at += packed + scales
         return matrices
+
+
+def rounded(weights: np.ndarray, bits: int) -> np.ndarray:
+    """To codes of the largest magnitude of 64 weights, in float32 as the engine rounds."""
+    centre, span = np.float32(quantize.CENTRE[bits]), np.float32(quantize.SPAN[bits])
+    groups = weights.reshape(-1, 64)
+    scales = np.abs(groups).max(axis=1, keepdims=True).astype(np.float16).astype(np.float32)
+    codes = np.rint(groups * (span / scales) + centre).clip(centre - span, centre + span)
+    return ((codes - centre) / span * scales).reshape(weights.shape)
 
 
 def rms_norm(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -44,21 +46,38 @@ def write(
     biases: bool = False,
     dtype: str = "BF16",
     metadata: Mapping[str, str] | None = None,
+    extra: Sequence[TensorSpec] = (),
+    hollow: bool = False,
     seed: int = 1,
     **architecture: object,
 ) -> tuple[Path, Path]:
-    """Writes a pair; further keywords are fields of Architecture. Returns the vault's and the scout's path."""
+    """Writes a pair; further keywords are fields of Architecture. Returns the vault's and the scout's path.
+
+    extra: tensors that the scout holds besides. hollow: its tensors are a hole in the file, which reads as zeros.
+    """
     a = dataclasses.replace(ARCHITECTURE, **architecture)
     random = np.random.default_rng(seed)
     layers = tuple(range(int(a.first_layer_dense), a.layers))
     plan = VaultPlan(a, bits, d_model, vocab_size, layers, experts, version)
-    specs = _specs(plan, tied, shared_gate, biases, dtype)
+    specs = [*_specs(plan, tied, shared_gate, biases, dtype), *extra]
+    write_scout = _write_hollow if hollow else partial(_write_scout, random)
     write_pair(
         smoe,
         lambda file: write_vault(file, plan, _experts(random, plan)),
-        lambda file: scout.write(file, specs, _tensors(random, specs), metadata or {}),
+        lambda file: write_scout(file, specs, metadata or {}),
     )
     return smoe, scout_path_of(smoe)
+
+
+def _write_scout(
+    random: np.random.Generator, file: BinaryIO, specs: list[TensorSpec], metadata: Mapping[str, str]
+) -> None:
+    scout.write(file, specs, _tensors(random, specs), metadata)
+
+
+def _write_hollow(file: BinaryIO, specs: list[TensorSpec], metadata: Mapping[str, str]) -> None:
+    file.write(scout.header_bytes(specs, metadata))
+    file.truncate(file.tell() + sum(spec.size for spec in specs))
 
 
 def _experts(random: np.random.Generator, plan: VaultPlan) -> Iterator[tuple[np.ndarray, ...]]:

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "numbers.h"
+#include "trunk_layout.h"
 
 namespace smoe {
 namespace {
@@ -44,13 +45,15 @@ const Flag kFlags[] = {
     {"--kv-cache-mb", "N", &Args::kv_cache_mb, "memory for conversations, one of full length at least; 0: 1/8 of all",
      {0, kMany}},
     {"--memory", "SIZE", &Args::memory, "for everything together, such as 6G or 800M (default: what is available)"},
+    {"--trunk", "FORM", &Args::trunk,
+     "the trunk's matrices stored, as in the file, or quantized to q8 or q4; auto: q8 where they exceed 1 GiB"},
     {"--kv", "TYPE", &Args::kv, "keys and values kept as f16 or f32 (default: f16 with --fast)"},
     {"--ring", "N", &Args::ring, "slots of the expert cache; 0: what memory allows", {0, kMany}},
     {"--slot-mb", "N", &Args::slot_mb, "accepted and unused: a slot is as large as the largest expert", {0, kMany}},
     {"--workers", "N", &Args::workers, "threads that read experts", {1, 256}},
     {"--threads", "N", &Args::threads, "threads that compute; 0: the cores of this process", {0, 1024}},
     {"--kernels", "NAME", &Args::kernels, "kernel set (default: the best that this machine runs)"},
-    {"--exact", nullptr, &Args::exact, "float32 activations (the default)"},
+    {"--exact", nullptr, &Args::exact, "float32 activations (the default), and the trunk as stored unless --trunk says otherwise"},
     {"--fast", nullptr, &Args::fast, "activations quantized to 8 bits"},
     {"--temperature", "X", &Args::temperature, "below 0.0001: greedy", {0, kMany}},
     {"--top-p", "X", &Args::top_p, "1: off", {0, 1}},
@@ -120,6 +123,7 @@ Error check(const Args& args) {
   if (args.help || args.version) return {};
   if (args.vault.empty()) return {"--vault: name the .smoe file to run"};
   if (!args.kv.empty() && args.kv != "f32" && args.kv != "f16") return {"--kv: f32 or f16, not " + args.kv};
+  if (!parse_trunk_form(args.trunk)) return {"--trunk: auto, stored, q8 or q4, not " + args.trunk};
   std::uint64_t bytes;
   if (!args.memory.empty() && !parse_bytes(args.memory, &bytes))
     return {"--memory: wants an amount such as 6G or 800M, not '" + args.memory + "'"};

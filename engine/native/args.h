@@ -18,7 +18,7 @@ struct Args {
   bool json = false;
 
   int ctx = 0, chunk = 512, conversations = 4;
-  std::string kv;
+  std::string trunk = "auto", kv;
   int kv_cache_mb = 0;
   std::string memory;
   int ring = 0, workers = 4, slot_mb = 0, threads = 0;

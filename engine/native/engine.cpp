@@ -26,13 +26,19 @@ std::string stem(const std::string& path) {
 }
 
 // A line each tenth, so that a slow disk shows movement and a fast one does not chatter.
-Safetensors::Progress tenths(const Engine::Log& log) {
+LoadProgress tenths(const Engine::Log& log) {
   return [&log, told = std::uint64_t{0}](std::uint64_t done, std::uint64_t total) mutable {
     const std::uint64_t tenth = total == 0 ? 10 : done * 10 / total;
     if (tenth == told) return;
     told = tenth;
     log("loading scout " + std::to_string(tenth * 10) + " %");
   };
+}
+
+// parse_args() has seen that the name is one.
+TrunkForm trunk_form(const Args& args) {
+  const TrunkForm form = parse_trunk_form(args.trunk).value_or(TrunkForm::automatic);
+  return form == TrunkForm::automatic && args.exact ? TrunkForm::stored : form;
 }
 
 std::string megabytes(std::uint64_t bytes) { return std::to_string((bytes + kMiB - 1) / kMiB) + " MiB"; }
@@ -60,8 +66,8 @@ Error Engine::choose_kernels(const Args& args) {
 
 Error Engine::open(const Args& args, const Log& log) {
   name_ = stem(args.vault);
-  scout_path_ = args.scout.empty() ? default_scout(args.vault) : args.scout;
-  if (Error error = Vault::open(args.vault, scout_path_, args.config, &vault_)) return error;
+  const std::string scout = args.scout.empty() ? default_scout(args.vault) : args.scout;
+  if (Error error = Vault::open(args.vault, scout, args.config, &vault_)) return error;
   const Architecture& a = vault_->architecture();
   log("vault " + name_ + ": " + a.model_type + ", " + std::to_string(a.layers) + " layers, " +
       std::to_string(a.moe_layers) + " x " + std::to_string(a.experts) + " experts of " + std::to_string(a.bits) +
@@ -72,8 +78,9 @@ Error Engine::open(const Args& args, const Log& log) {
     if (Error error = read_text(args.config, kLargestConfig, &config)) return error;
     if (Error error = refuse_unknown_features(config, args.config)) return error;
   }
+  if (Error error = Trunk::open(scout, a.layers, trunk_form(args), &trunk_)) return error;
   if (Error error = plan(args, log)) return error;
-  return Safetensors::load(scout_path_, &scout_, tenths(log));
+  return trunk_->load(*pool_, tenths(log));
 }
 
 // An id past the vocabulary is no mistake worth a refusal: it can never be sampled.
@@ -83,10 +90,10 @@ Error Engine::read_end_ids(const Args& args) {
   if (!args.eos_ids.empty() && !parse_ids(args.eos_ids, ',', std::numeric_limits<int>::max(), &ids))
     return {"--eos-ids: wants ids separated by commas, not '" + args.eos_ids + "'"};
   end_ids_.insert(ids.begin(), ids.end());
-  const std::string* const written = scout_->metadata("eos_token_ids");
+  const std::string* const written = trunk_->metadata("eos_token_ids");
   if (written == nullptr) return {};
   json::Value value;
-  if (Error error = json::parse(*written, &value)) return {scout_path_ + ": metadata eos_token_ids: " + error.message};
+  if (Error error = json::parse(*written, &value)) return {trunk_->path() + ": metadata eos_token_ids: " + error.message};
   for (const json::Value& id : value.items)
     if (id.integer && *id.integer >= 0 && *id.integer < vocab) end_ids_.insert(static_cast<int>(*id.integer));
   return {};
@@ -97,13 +104,11 @@ constexpr std::uint64_t kProgramGrowth = 16 * kMiB;
 
 Error Engine::plan(const Args& args, const Log& log) {
   const Architecture& a = vault_->architecture();
-  std::unique_ptr<File> scout;
-  if (Error error = File::open(scout_path_, &scout)) return error;
   const bool half = args.kv.empty() ? runtime_->numerics == Numerics::fast : args.kv == "f16";
   shape_ = {a.layers, a.kv_heads * a.head_dim, 1, 0, half};
   const std::uint64_t program = resident_memory();
   const MemoryFacts facts = {.total = memory_for_all(args, log),
-                             .trunk = scout->size(),
+                             .trunk = trunk_->bytes(),
                              .program = program + kProgramGrowth,
                              .slot = vault_->largest_record(),
                              .experts = vault_->total_experts(),
@@ -135,9 +140,9 @@ std::uint64_t Engine::memory_for_all(const Args& args, const Log& log) const {
 Error Engine::allocate(const Args& args, const Log& log) {
   if (Error error = Conversations::create(shape_, args.conversations, plan_.conversations, &conversations_)) return error;
   if (Error error = ExpertRing::create(*vault_, {plan_.slots, args.workers}, &ring_)) return error;
-  if (Error error = Model::create(*vault_, *scout_, scout_path_, *ring_, *runtime_, shape_.chunk, &model_)) return error;
+  if (Error error = Model::create(*vault_, *trunk_, *ring_, *runtime_, shape_.chunk, &model_)) return error;
   log("ready: " + std::string(runtime_->kernels.name) + ", " + std::to_string(pool_->size()) + " threads, trunk " +
-      megabytes(scout_->bytes()) + ", ring " + std::to_string(ring_->slots()) + " slots " +
+      megabytes(trunk_->bytes()) + ", ring " + std::to_string(ring_->slots()) + " slots " +
       megabytes(static_cast<std::uint64_t>(ring_->slots()) * ring_->slot_bytes()) + ", window " +
       std::to_string(shape_.window) + " positions, conversations within " + megabytes(plan_.conversations) +
       ", chunks of " + std::to_string(shape_.chunk) + ", program and buffers " + megabytes(buffer_bytes_));

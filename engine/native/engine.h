@@ -26,7 +26,7 @@ class Engine {
   const Vault& vault() const { return *vault_; }
   const std::set<int>& end_ids() const { return end_ids_; }
   const PhaseTimes& times() const { return runtime_->times; }
-  std::uint64_t trunk_bytes() const { return scout_->bytes(); }
+  std::uint64_t trunk_bytes() const { return trunk_->bytes(); }
   std::uint64_t buffer_bytes() const { return buffer_bytes_; }  // with the program
   // Fits the ring to the memory that is available now; looks at most twice a second. Between batches only.
   void adapt();
@@ -47,9 +47,9 @@ class Engine {
   Error plan(const Args& args, const Log& log);
   std::uint64_t memory_for_all(const Args& args, const Log& log) const;
 
-  std::string name_, scout_path_;
+  std::string name_;
   std::unique_ptr<Vault> vault_;
-  std::unique_ptr<Safetensors> scout_;
+  std::unique_ptr<Trunk> trunk_;
   std::set<int> end_ids_;
   KvShape shape_{};
   MemoryPlan plan_;

@@ -1,17 +1,6 @@
 #include "model.h"
 
 namespace smoe {
-namespace {
-
-Error refuse_unused(const Weights& weights, const std::string& scout_path) {
-  std::unique_ptr<File> file;
-  SafetensorsHeader header;
-  if (Error error = File::open(scout_path, &file)) return error;
-  if (Error error = read_safetensors_header(*file, &header)) return error;
-  return weights.refuse_unused(header);
-}
-
-}  // namespace
 
 Model::Model(Runtime& runtime, const Architecture& a, int chunk)
     : runtime_(runtime),
@@ -33,17 +22,17 @@ std::uint64_t Model::buffer_bytes_token(const Architecture& a, const Runtime& ru
 
 std::uint64_t Model::buffer_bytes(const Architecture& a) { return static_cast<std::uint64_t>(a.vocab) * sizeof(float); }
 
-Error Model::create(const Vault& vault, const Safetensors& scout, const std::string& scout_path, ExpertRing& ring,
-                    Runtime& runtime, int chunk, std::unique_ptr<Model>* out) {
+Error Model::create(const Vault& vault, const Trunk& trunk, ExpertRing& ring, Runtime& runtime, int chunk,
+                    std::unique_ptr<Model>* out) {
   const Architecture& architecture = vault.architecture();
-  if (const std::string* config = scout.metadata("config"))
-    if (Error error = refuse_unknown_features(*config, scout_path)) return error;
+  if (const std::string* config = trunk.metadata("config"))
+    if (Error error = refuse_unknown_features(*config, trunk.path())) return error;
   std::unique_ptr<Model> model(new Model(runtime, architecture, chunk));
-  model->weights_ = std::make_unique<Weights>(architecture, scout, scout_path);
+  model->weights_ = std::make_unique<Weights>(architecture, trunk);
   model->attention_ = make_attention_factory(*model->weights_, runtime, chunk);
   model->feed_forward_ = make_feed_forward_factory(*model->weights_, runtime, vault, ring, chunk);
   if (Error error = model->load(*model->weights_)) return error;
-  if (Error error = refuse_unused(*model->weights_, scout_path)) return error;
+  if (Error error = model->weights_->refuse_unused()) return error;
   *out = std::move(model);
   return {};
 }

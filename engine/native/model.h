@@ -15,8 +15,8 @@ namespace smoe {
 class Model {
  public:
   // Everything referred to must outlive the model. chunk: the most tokens of forward().
-  static Error create(const Vault& vault, const Safetensors& scout, const std::string& scout_path, ExpertRing& ring,
-                      Runtime& runtime, int chunk, std::unique_ptr<Model>* out);
+  static Error create(const Vault& vault, const Trunk& trunk, ExpertRing& ring, Runtime& runtime, int chunk,
+                      std::unique_ptr<Model>* out);
 
   // Bytes of buffers: those of each token of a chunk, and those of any chunk.
   static std::uint64_t buffer_bytes_token(const Architecture& architecture, const Runtime& runtime);

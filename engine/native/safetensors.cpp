@@ -4,11 +4,9 @@
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "json.h"
-#include "memory.h"
 
 namespace smoe {
 namespace {
@@ -17,34 +15,10 @@ static_assert(std::endian::native == std::endian::little, "files are read as the
 
 constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::uint64_t kLargestHeader = 100'000'000;  // the reference implementation's limit
-constexpr std::uint64_t kReadBytes = std::uint64_t{16} << 20;
 
 Error field(const std::string& name, const std::string& what) { return {name + ": " + what}; }
 
 std::string in(const std::string& path, const Error& error) { return path + ": " + error.message; }
-
-std::string show(const std::vector<std::int64_t>& shape) {
-  std::string text = "[";
-  for (const std::int64_t n : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(n);
-  return text + "]";
-}
-
-// Bytes an element; 0 for types that this reader does not know (their sizes are then not checked).
-std::uint64_t element_bytes(std::string_view dtype) {
-  static constexpr std::pair<std::string_view, int> kTypes[] = {
-      {"BOOL", 1}, {"U8", 1},   {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1}, {"I16", 2}, {"U16", 2},
-      {"F16", 2},  {"BF16", 2}, {"I32", 4}, {"U32", 4},     {"F32", 4},     {"I64", 8},     {"U64", 8}, {"F64", 8}};
-  for (const auto& [name, bytes] : kTypes)
-    if (name == dtype) return static_cast<std::uint64_t>(bytes);
-  return 0;
-}
-
-std::optional<Storage> storage_of(std::string_view dtype) {
-  if (dtype == "F32") return Storage::f32;
-  if (dtype == "F16") return Storage::f16;
-  if (dtype == "BF16") return Storage::bf16;
-  return std::nullopt;
-}
 
 bool multiply(std::uint64_t a, std::uint64_t b, std::uint64_t* out) {
   return !__builtin_mul_overflow(a, b, out);
@@ -79,7 +53,7 @@ Error check_bytes(const std::string& name, const SafetensorsEntry& entry) {
   for (const std::int64_t n : entry.shape)
     if (!multiply(bytes, static_cast<std::uint64_t>(n), &bytes)) return field(name, "shape overflows");
   if (bytes != entry.end - entry.begin)
-    return field(name, "shape " + show(entry.shape) + " of " + entry.dtype + " needs " + std::to_string(bytes) +
+    return field(name, "shape " + shape_text(entry.shape) + " of " + entry.dtype + " needs " + std::to_string(bytes) +
                            " bytes, data_offsets give " + std::to_string(entry.end - entry.begin));
   return {};
 }
@@ -114,85 +88,29 @@ Error check_overlaps(const SafetensorsHeader& header) {
   return {};
 }
 
-class LoadedFile : public Safetensors {
- public:
-  static Error load(const File& file, const Progress& progress, std::unique_ptr<LoadedFile>* out) {
-    auto loaded = std::make_unique<LoadedFile>();
-    loaded->path_ = file.path();
-    if (Error error = read_safetensors_header(file, &loaded->header_)) return error;
-    if (Error error = loaded->read_data(file, progress)) return error;
-    for (const auto& [name, entry] : loaded->header_.entries) loaded->add(name, entry);
-    *out = std::move(loaded);
-    return {};
-  }
-
-  bool has(std::string_view name) const override { return header_.find(name); }
-
-  const Tensor* find(std::string_view name) const override {
-    const auto place = tensors_.find(name);
-    return place == tensors_.end() ? nullptr : &place->second;
-  }
-
-  Error require(std::string_view name, const std::vector<std::int64_t>& shape, const Tensor** out) const override {
-    const std::string where = path_ + ": " + std::string(name);
-    const SafetensorsEntry* entry = header_.find(name);
-    if (!entry) return field(where, "missing");
-    if (!storage_of(entry->dtype)) return field(where, "dtype " + entry->dtype + " (can use F32, F16, BF16)");
-    if (entry->shape != shape) return field(where, "shape " + show(entry->shape) + ", expected " + show(shape));
-    *out = find(name);
-    return {};
-  }
-
-  const std::string* metadata(std::string_view key) const override {
-    const auto place = header_.metadata.find(key);
-    return place == header_.metadata.end() ? nullptr : &place->second;
-  }
-
-  std::uint64_t bytes() const override { return pages_.bytes() + realigned_bytes_; }
-
- private:
-  // Reads start at a whole block before the data section, so that they can be direct.
-  Error read_data(const File& file, const Progress& progress) {
-    const std::uint64_t start = header_.data_offset / kIoBlock * kIoBlock, total = file.size() - start;
-    if (Error error = Pages::allocate(round_up(total, kIoBlock), &pages_)) return {in(path_, error)};
-    for (std::uint64_t done = 0; done < total;) {
-      const std::uint64_t bytes = std::min(kReadBytes, total - done);
-      if (Error error = file.read_direct(start + done, pages_.data() + done, bytes)) return error;
-      if (!file.direct()) file.drop_cached(start + done, bytes);
-      done += bytes;
-      if (progress) progress(done, total);
-    }
-    data_ = pages_.data() + (header_.data_offset - start);
-    return {};
-  }
-
-  void add(const std::string& name, const SafetensorsEntry& entry) {
-    const auto storage = storage_of(entry.dtype);
-    if (!storage) return;
-    const std::uint64_t bytes = entry.end - entry.begin;
-    const void* data = aligned(data_ + entry.begin, bytes, element_bytes(entry.dtype));
-    tensors_.emplace(name, Tensor{name, *storage, entry.shape, data, bytes});
-  }
-
-  // Old writers did not pad the header: a tensor that is misaligned because of it is copied.
-  const void* aligned(const unsigned char* data, std::uint64_t bytes, std::uint64_t element) {
-    if (reinterpret_cast<std::uintptr_t>(data) % element == 0) return data;
-    auto& copy = realigned_.emplace_back(new std::uint64_t[(bytes + 7) / 8]);
-    std::memcpy(copy.get(), data, bytes);
-    realigned_bytes_ += round_up(bytes, 8);
-    return copy.get();
-  }
-
-  std::string path_;
-  SafetensorsHeader header_;
-  Pages pages_;
-  const unsigned char* data_ = nullptr;
-  std::vector<std::unique_ptr<std::uint64_t[]>> realigned_;
-  std::uint64_t realigned_bytes_ = 0;
-  std::map<std::string, Tensor, std::less<>> tensors_;
-};
-
 }  // namespace
+
+std::optional<Storage> storage_of(std::string_view dtype) {
+  if (dtype == "F32") return Storage::f32;
+  if (dtype == "F16") return Storage::f16;
+  if (dtype == "BF16") return Storage::bf16;
+  return std::nullopt;
+}
+
+std::uint64_t element_bytes(std::string_view dtype) {
+  static constexpr std::pair<std::string_view, int> kTypes[] = {
+      {"BOOL", 1}, {"U8", 1},   {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"F8_E8M0", 1}, {"I16", 2}, {"U16", 2},
+      {"F16", 2},  {"BF16", 2}, {"I32", 4}, {"U32", 4},     {"F32", 4},     {"I64", 8},     {"U64", 8}, {"F64", 8}};
+  for (const auto& [name, bytes] : kTypes)
+    if (name == dtype) return static_cast<std::uint64_t>(bytes);
+  return 0;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "[";
+  for (const std::int64_t n : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(n);
+  return text + "]";
+}
 
 const SafetensorsEntry* SafetensorsHeader::find(std::string_view name) const {
   const auto place = entries.find(name);
@@ -228,13 +146,17 @@ Error read_safetensors_header(const File& file, SafetensorsHeader* out) {
   return error ? Error{in(file.path(), error)} : error;
 }
 
-Error Safetensors::load(const std::string& path, std::unique_ptr<Safetensors>* out, const Progress& progress) {
-  std::unique_ptr<File> file;
-  if (Error error = File::open(path, &file)) return error;
-  std::unique_ptr<LoadedFile> loaded;
-  if (Error error = LoadedFile::load(*file, progress, &loaded)) return error;
-  *out = std::move(loaded);
-  return {};
+void to_floats(Storage storage, const void* elements, std::size_t n, float* out) {
+  if (storage == Storage::f32) {
+    std::memcpy(out, elements, n * sizeof(float));
+    return;
+  }
+  const auto* const bytes = static_cast<const unsigned char*>(elements);
+  for (std::size_t i = 0; i < n; ++i) {
+    std::uint16_t half;
+    std::memcpy(&half, bytes + i * sizeof half, sizeof half);
+    out[i] = storage == Storage::bf16 ? std::bit_cast<float>(std::uint32_t{half} << 16) : half_to_float(half);
+  }
 }
 
 }  // namespace smoe

@@ -2,9 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,30 +32,15 @@ struct SafetensorsHeader {
 Error parse_safetensors_header(std::string_view json, std::uint64_t data_bytes, SafetensorsHeader* out);
 Error read_safetensors_header(const File& file, SafetensorsHeader* out);
 
-// A tensor in memory that the Safetensors object owns.
-struct Tensor {
-  std::string name;
-  Storage storage;  // f32, f16, bf16
-  std::vector<std::int64_t> shape;
-  const void* data;  // aligned to its element
-  std::uint64_t bytes;
-};
+// The storage that the engine computes with; none for other element types.
+std::optional<Storage> storage_of(std::string_view dtype);
 
-// The scout's tensors by checkpoint name. load() reads the whole file into memory that the object owns (never
-// mapped: a file that shrinks must not kill the engine).
-class Safetensors {
- public:
-  using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
-  static Error load(const std::string& path, std::unique_ptr<Safetensors>* out, const Progress& progress = {});
-  virtual ~Safetensors() = default;
+// Bytes an element; 0 for types that this reader does not know (their sizes are then not checked).
+std::uint64_t element_bytes(std::string_view dtype);
 
-  virtual bool has(std::string_view name) const = 0;  // of any element type
-  // Null when absent, or of an element type that the engine cannot use (require() says which).
-  virtual const Tensor* find(std::string_view name) const = 0;
-  // One line when it is absent, of a wrong element type, or not of this shape.
-  virtual Error require(std::string_view name, const std::vector<std::int64_t>& shape, const Tensor** out) const = 0;
-  virtual const std::string* metadata(std::string_view key) const = 0;  // null when absent
-  virtual std::uint64_t bytes() const = 0;                              // of memory held
-};
+std::string shape_text(const std::vector<std::int64_t>& shape);  // "[2, 3]"
+
+// n elements of f32, f16 or bf16 as they lie in a file, aligned or not.
+void to_floats(Storage storage, const void* elements, std::size_t n, float* out);
 
 }  // namespace smoe

@@ -7,18 +7,17 @@
 
 #include "error.h"
 #include "linear.h"
-#include "safetensors.h"
+#include "trunk.h"
 #include "vault_reader.h"
 
 namespace smoe {
 
 class Weights {
  public:
-  Weights(const Architecture& architecture, const Safetensors& scout, std::string path)
-      : architecture_(architecture), scout_(scout), path_(std::move(path)) {}
+  Weights(const Architecture& architecture, const Trunk& trunk) : architecture_(architecture), trunk_(trunk) {}
 
   const Architecture& architecture() const { return architecture_; }
-  bool has(const std::string& name) const { return scout_.has(name); }
+  bool has(const std::string& name) const { return trunk_.has(name); }
 
   // `name`.weight of this shape, and `name`.bias where there is one.
   Error linear(const std::string& name, int rows, int cols, Linear* out);
@@ -26,14 +25,13 @@ class Weights {
 
   // A tensor of the layers, the last norm or the head that nothing asked for belongs to a feature that this engine
   // does not have: running without it would answer wrongly.
-  Error refuse_unused(const SafetensorsHeader& header) const;
+  Error refuse_unused() const;
 
  private:
-  Error require(const std::string& name, const std::vector<std::int64_t>& shape, const Tensor** out);
+  Error require(const std::string& name, const std::vector<std::int64_t>& shape, Tensor* out);
 
   const Architecture& architecture_;
-  const Safetensors& scout_;
-  std::string path_;
+  const Trunk& trunk_;
   std::set<std::string, std::less<>> used_;
 };
 

@@ -36,9 +36,9 @@ def tokenizer(vault: Vault) -> SafeString:
     return badge(text, "bad" if not vault.tokenizer else tone, vault.tokenizer_note or vault.tokenizer)
 
 
-def fit(vault: Vault, positions: int) -> SafeString | str:
+def fit(vault: Vault, positions: int, trunk: str) -> SafeString | str:
     """How much of the machine's memory the vault needs at least, and how many of its experts would fit."""
-    need = memory.need(vault, positions)
+    need = memory.need(vault, positions, trunk)
     if need is None:
         return "-"
     total = memory.installed()

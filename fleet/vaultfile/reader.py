@@ -6,6 +6,7 @@ Cheap for files of any size. Anyone may have made them: everything is checked be
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,6 +46,8 @@ class Identity:
     eos_ids: tuple[int, ...]
     vault_bytes: int
     scout_bytes: int
+    matrix_bytes: int  # of scout_bytes, what the engine may quantize while it loads
+    matrix_weights: int
     record_bytes: int  # the largest expert, padded: what a slot of the ring must hold
     description: str
     lineage: str
@@ -63,6 +66,7 @@ def identify(smoe: Path, scout_path: Path, config_path: Path | None = None) -> I
         raise VaultError("invalid", f"{scout_path}: {problems[0]}; is it the scout of {smoe.name}?")
     metadata = _metadata(header)
     vocab_size = trunk.vocab_size(structure, header)
+    matrices = [header.tensors[name] for name in trunk.matrices(header)]
     return Identity(
         vault_path=smoe,
         scout_path=scout_path,
@@ -84,6 +88,8 @@ def identify(smoe: Path, scout_path: Path, config_path: Path | None = None) -> I
         eos_ids=_eos_ids(metadata, vocab_size),
         vault_bytes=structure.length,
         scout_bytes=os.stat(scout_path).st_size,
+        matrix_bytes=sum(info.size for info in matrices),
+        matrix_weights=sum(math.prod(info.shape) for info in matrices),
         record_bytes=int(structure.table["padded_size"].max()),
         description=str(metadata.get("description", "")),
         lineage=str(metadata.get("source_name", "")),

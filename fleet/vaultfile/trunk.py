@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from .layout import Architecture
+from .layout import GROUP, Architecture
 from .scout import FLOAT_DTYPES, ScoutHeader, TensorInfo
 
 if TYPE_CHECKING:
@@ -97,6 +97,22 @@ def vocab_size(structure: Structure, header: ScoutHeader) -> int:
     embedding = header.tensors.get(EMBEDDING)
     rows = embedding.shape[0] if embedding and embedding.shape else 0
     return structure.header.vocab_size or rows
+
+
+def matrices(header: ScoutHeader) -> list[str]:
+    """The tensors that the engine may quantize while it loads them (--trunk): what every token is multiplied with.
+
+    Not the routers, and the embedding only where it is the head too.
+    """
+    head = HEAD if HEAD in header.tensors else EMBEDDING
+    return [
+        name
+        for name, info in header.tensors.items()
+        if (name == head or name.endswith("_proj.weight"))
+        and info.dtype in FLOAT_DTYPES
+        and len(info.shape) == 2
+        and info.shape[1] % GROUP == 0
+    ]
 
 
 def problems(structure: Structure, a: Architecture, header: ScoutHeader) -> list[str]:

@@ -66,12 +66,12 @@ def test_the_axis_ends_on_round_figures(least, most, expected):
 def test_the_forms_that_the_engine_offers():
     text = """smoe-engine --vault FILE
 
-  --trunk FORM          the trunk in memory as bf16, q8, q6 or q4 [q8]
+  --trunk FORM          the trunk's matrices stored, as in the file, or quantized to q8 or q4; auto: q8 beyond [auto]
   --kv TYPE             keys and values as f32 or f16 [f32]
   --exact               the trunk as stored
   --threads N           threads that compute"""
     assert quality.variants(text) == [
-        *("", "--exact", "--trunk bf16", "--trunk q8", "--trunk q6", "--trunk q4", "--kv f32", "--kv f16")
+        *("", "--exact", "--trunk stored", "--trunk q8", "--trunk q4", "--kv f32", "--kv f16")
     ]
 
 

@@ -99,6 +99,15 @@ def read_event(line: str, answer: Answer) -> None:
         answer.figures = dict(word.split("=") for word in line.removesuffix(" <<DONE>>").split(" "))
 
 
+def peak_memory(pid: int) -> int | None:
+    """The most that was ever resident; bytes. None where the system does not tell."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    return int(re.search(r"VmHWM:\s+(\d+) kB", lines)[1]) << 10
+
+
 def logits(program: Path, vault: Path, ids: Sequence[int], path: Path, *flags: object) -> np.ndarray:
     """[len(ids), vocab], from `--logits`."""
     command = [

@@ -6,6 +6,7 @@ import native_engine
 import numpy as np
 import pytest
 
+from fleet.vaultfile.scout import TensorSpec
 from tests import synthetic
 
 pytestmark = pytest.mark.native
@@ -16,6 +17,16 @@ MIB = 1 << 20
 def vault(tmp_path_factory):
     path = tmp_path_factory.mktemp("memory") / "v.smoe"
     return synthetic.write(path, d_model=256, moe_ffn=128, vocab_size=1024, layers=2, experts=16, top_k=4)[0]
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """An embedding and a head of 128 MiB each, and as much again that no layer uses. Takes no room on the disk."""
+    path = tmp_path_factory.mktemp("wide") / "v.smoe"
+    extra = [
+        TensorSpec(name, "BF16", (64 * MIB,)) for name in ("vision.proj.weight", "model.layers.2.mlp.up_proj.weight")
+    ]
+    return synthetic.write(path, d_model=1024, vocab_size=65536, hollow=True, extra=extra)[0]
 
 
 def after_a_prompt(program, vault, *flags):
@@ -35,6 +46,18 @@ def test_the_figures_add_up_to_the_resident_set(program, vault):
     assert large["rss"] - small["rss"] > 32 * MIB
     assert told(large) - told(small) == pytest.approx(large["rss"] - small["rss"], rel=0.05)
     assert told(large) == pytest.approx(large["rss"], rel=0.05)
+
+
+# Of the head's 64 Mi weights; the embedding stays as stored. q8: a byte a weight, and two for the scale of 64.
+@pytest.mark.parametrize(("form", "head"), [("stored", 128), ("q8", 66), ("q4", 34)])
+def test_only_what_the_trunk_becomes_is_ever_in_memory(program, wide, form, head):
+    with native_engine.Engine(program, wide, "--trunk", form, "--ctx", 512) as engine:
+        engine.generate(2, [1, 2, 3], t=0)
+        now = engine.status()
+        peak = native_engine.peak_memory(engine.process.pid)
+    assert now["trunk"] == pytest.approx((128 + head) * MIB, rel=0.01)
+    assert told(now) == pytest.approx(now["rss"], rel=0.05)
+    assert peak is None or peak < now["rss"] + 24 * MIB  # two blocks of 8 MiB while it boots, and some slack
 
 
 def test_a_budget_is_kept(program, vault):

@@ -43,6 +43,35 @@ def test_the_engine_agrees_with_the_reference(tmp_path, form):
     assert relative(native.logits(smoe, IDS), ReferenceModel(smoe, scout).logits(IDS)) < 1e-4
 
 
+TRUNKS = {
+    "all": {},
+    "a dense first layer": {"first_layer_dense": True, "dense_ffn": 128},
+    "a gated shared expert": {"shared_ffn": 64, "shared_gate": True},
+    "tied head": {"tied": True},
+    "biases": {"biases": True, "qk_norm": False},
+    "float32": {"dtype": "F32"},
+    "float16": {"dtype": "F16"},
+    "some rows of 96": {"heads": 6, "kv_heads": 3},
+}
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("form", TRUNKS.values(), ids=TRUNKS)
+def test_a_quantized_trunk_is_the_rounded_one(tmp_path, form, bits):
+    smoe, scout = synthetic.write(tmp_path / "a.smoe", **form)
+    expected = ReferenceModel(smoe, scout, trunk_bits=bits).logits(IDS)
+    assert relative(expected, ReferenceModel(smoe, scout).logits(IDS)) > 1e-3
+    assert relative(native.logits(smoe, IDS, "--trunk", f"q{bits}"), expected) < 1e-4
+
+
+def test_exact_keeps_the_trunk_as_stored(tmp_path):
+    smoe, _ = synthetic.write(tmp_path / "a.smoe")
+    stored, q8 = (native.logits(smoe, IDS, "--trunk", form) for form in ("stored", "q8"))
+    assert np.array_equal(native.logits(smoe, IDS, "--exact"), stored)
+    assert np.array_equal(native.logits(smoe, IDS, "--exact", "--trunk", "q8"), q8)
+    assert not np.array_equal(stored, q8)
+
+
 def test_a_window_that_slides(tmp_path):
     smoe, scout = synthetic.write(tmp_path / "a.smoe", layers=1)
     expected = ReferenceModel(smoe, scout).logits(IDS, window=16)

@@ -203,3 +203,21 @@ TEST(quantized_rows_are_within_half_a_step) {
       }
     }
 }
+
+// Largest magnitudes that a half cannot hold are clipped; one that underflows makes zeros; a NaN stays one.
+TEST(quantized_groups_at_the_edges_of_a_half) {
+  constexpr float nan = __builtin_nanf("");
+  for (Storage storage : code_storages)
+    for (const auto& [value, expected] : {std::pair{1e6f, 65504.0}, {-1e6f, -65504.0}, {1e-9f, 0.0}, {0x1p-24f, 0x1p-24}}) {
+      const std::vector<float> x(64, value);
+      RandomMatrix w(storage, 1, 64);
+      quantize_row(storage, x.data(), 64, w.data.data(), w.scales.data());
+      CHECK_NEAR(w.at(0, 63), expected, 1e-6 * std::fabs(expected));
+    }
+  std::vector<float> x = normal_floats(128);
+  x[70] = nan;
+  std::uint8_t codes[128];
+  std::uint16_t scales[2];
+  quantize_row(Storage::q8, x.data(), 128, codes, scales);
+  CHECK(std::isfinite(half_to_float(scales[0])) && std::isnan(half_to_float(scales[1])));
+}

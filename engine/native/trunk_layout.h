@@ -1,0 +1,46 @@
+// Which of the scout's tensors stay in memory, in which form, and where.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "safetensors.h"
+
+namespace smoe {
+
+// How the matrices that every token reads are kept: those of attention, dense and shared MLPs, and the head.
+// automatic: as stored up to kLargestStored bytes of them, q8 beyond.
+enum class TrunkForm : std::uint8_t { automatic, stored, q8, q4 };
+
+// Every token reads them all, at the speed of memory: 1 GiB takes 32 ms of it where memory gives 33 GB/s. Below that
+// experts and their reads take most of a token's time, and the trunk keeps every bit.
+inline constexpr std::uint64_t kLargestStored = std::uint64_t{1} << 30;
+
+// "auto", "stored", "q8", "q4".
+std::optional<TrunkForm> parse_trunk_form(std::string_view name);
+
+struct PlacedTensor {
+  std::string_view name;         // of the header's
+  Storage source, storage;       // in the file, in memory
+  std::uint64_t elements;
+  std::uint64_t begin;           // in the file
+  std::uint64_t data, scales;    // in memory; scales: where the storage is qN
+};
+
+struct TrunkLayout {
+  std::vector<PlacedTensor> tensors;  // as they follow each other in the file
+  std::uint64_t bytes = 0;            // of memory
+};
+
+// Tensors of a type that the engine cannot use have no place. The header must outlive the layout.
+TrunkLayout lay_out_trunk(const SafetensorsHeader& header, int layers, TrunkForm form);
+
+// Whether a model of so many layers uses a tensor of this name, as far as its name tells.
+bool is_of_trunk(std::string_view name, int layers);
+
+// Bytes of codes for so many weights.
+std::uint64_t code_bytes(Storage storage, std::uint64_t weights);
+
+}  // namespace smoe

@@ -1,0 +1,50 @@
+"""What a vault is estimated to need follows the form that its trunk will have."""
+
+import pytest
+
+from fleet import memory
+from fleet.models import Vault
+from fleet.vaultfile import reader
+from tests import synthetic
+
+MIB = 1 << 20
+
+
+def vault(matrix_mib):
+    """100 MiB of scout that stays as it is, and matrices of 16 bits a weight."""
+    return Vault(
+        scout_bytes=(100 + matrix_mib) * MIB,
+        matrix_bytes=matrix_mib * MIB,
+        matrix_weights=matrix_mib * MIB // 2,
+        **{"top_k": 2, "record_bytes": MIB, "vault_bytes": 50 * MIB, "kv_heads": 2, "head_dim": 64, "hidden_layers": 4},
+    )
+
+
+@pytest.mark.parametrize(
+    ("matrix_mib", "form", "trunk_mib"),
+    [
+        (1024, "stored", 1124),
+        (1024, "auto", 1124),  # up to 1 GiB
+        (1088, "auto", 100 + 544 + 17),  # beyond: a byte a weight and 2 bytes for 64
+        (1024, "q8", 100 + 512 + 16),
+        (1024, "q4", 100 + 256 + 16),
+    ],
+)
+def test_the_trunk_in_each_form(matrix_mib, form, trunk_mib):
+    needed = memory.need(vault(matrix_mib), positions=1024, form=form)
+    assert needed.trunk == trunk_mib * MIB
+    assert needed.window == 2 * 4 * 2 * 64 * 1024 * 4
+    assert needed.whole == needed.trunk + needed.window + 50 * MIB
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_what_of_a_scout_may_be_quantized(tmp_path, tied):
+    """2 layers: q and o of 64 x 64, k and v of 32 x 64, and the head, own or tied, of 128 x 64. Not the routers."""
+    identity = reader.identify(*synthetic.write(tmp_path / "a.smoe", tied=tied))
+    weights = 2 * (2 * 64 * 64 + 2 * 32 * 64) + 128 * 64
+    assert (identity.matrix_weights, identity.matrix_bytes) == (weights, 2 * weights)
+
+
+def test_rows_of_another_width_than_a_multiple_of_64_stay(tmp_path):
+    identity = reader.identify(*synthetic.write(tmp_path / "a.smoe", d_model=72))
+    assert identity.matrix_weights == 2 * 72 * 64  # the o projections
