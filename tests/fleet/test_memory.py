@@ -16,7 +16,12 @@ def vault(matrix_mib):
         scout_bytes=(100 + matrix_mib) * MIB,
         matrix_bytes=matrix_mib * MIB,
         matrix_weights=matrix_mib * MIB // 2,
-        **{"top_k": 2, "record_bytes": MIB, "vault_bytes": 50 * MIB, "kv_heads": 2, "head_dim": 64, "hidden_layers": 4},
+        top_k=2,
+        record_bytes=MIB,
+        vault_bytes=50 * MIB,
+        kv_heads=2,
+        head_dim=64,
+        hidden_layers=4,
     )
 
 
