@@ -101,10 +101,8 @@ def _ceiling(results: Results, place: tuple[str, str, str], layers: int, memory:
 
 
 def bytes_computed(layers: int, trunk: float, slot: float) -> float:
-    """What a token reads from memory: the trunk without its embedding's rows, and top-k experts a layer."""
+    """What a token reads from memory: the trunk without its embedding, and top-k experts a layer."""
     plan = geometry.plan(layers)
     a = plan.architecture
-    embedding = plan.vocab_size * plan.d_model
-    attention = 2 * plan.d_model * a.head_dim * (a.heads + a.kv_heads)
-    weights = 2 * embedding + a.layers * (attention + plan.experts * plan.d_model)
-    return trunk * (1 - embedding / weights) + a.layers * a.top_k * slot
+    embedding = 2 * plan.vocab_size * plan.d_model  # bfloat16 whatever --trunk says, for it is not the head
+    return trunk - embedding + a.layers * a.top_k * slot
