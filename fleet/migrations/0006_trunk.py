@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fleet', '0004_text_and_heat'),
+        ('fleet', '0005_usage_record'),
     ]
 
     operations = [
