@@ -142,7 +142,7 @@ Error Engine::allocate(const Args& args, const Log& log) {
   if (Error error = ExpertRing::create(*vault_, {plan_.slots, args.workers}, &ring_)) return error;
   if (Error error = Model::create(*vault_, *trunk_, *ring_, *runtime_, shape_.chunk, &model_)) return error;
   log("ready: " + std::string(runtime_->kernels.name) + ", " + std::to_string(pool_->size()) + " threads, trunk " +
-      megabytes(trunk_->bytes()) + ", ring " + std::to_string(ring_->slots()) + " slots " +
+      megabytes(trunk_->bytes()) + " (" + std::string(name_of(trunk_->form())) + "), ring " + std::to_string(ring_->slots()) + " slots " +
       megabytes(static_cast<std::uint64_t>(ring_->slots()) * ring_->slot_bytes()) + ", window " +
       std::to_string(shape_.window) + " positions, conversations within " + megabytes(plan_.conversations) +
       ", chunks of " + std::to_string(shape_.chunk) + ", program and buffers " + megabytes(buffer_bytes_));

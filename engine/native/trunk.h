@@ -28,6 +28,7 @@ class Trunk {
   const std::string& path() const { return path_; }
   const SafetensorsHeader& header() const { return header_; }
   std::uint64_t bytes() const { return layout_.bytes; }  // of memory that the tensors take
+  TrunkForm form() const { return layout_.form; }
   const std::string* metadata(std::string_view key) const;  // null when absent
   bool has(std::string_view name) const { return header_.find(name) != nullptr; }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 namespace smoe {
@@ -9,6 +10,8 @@ namespace {
 
 constexpr std::uint64_t kAlignment = 64;  // of each tensor in memory: a cache line, a vector
 constexpr std::int64_t kGroup = 64;       // weights that share a scale
+constexpr std::pair<TrunkForm, std::string_view> kForms[] = {
+    {TrunkForm::automatic, "auto"}, {TrunkForm::stored, "stored"}, {TrunkForm::q8, "q8"}, {TrunkForm::q4, "q4"}};
 constexpr std::string_view kEmbedding = "model.embed_tokens.weight", kHead = "lm_head.weight";
 
 // A tied embedding is the head too. Routers (mlp.gate, shared_expert_gate) choose by small differences and stay.
@@ -27,15 +30,15 @@ struct Placing {
     return std::exchange(layout.bytes, round_up(layout.bytes + bytes, kAlignment));
   }
 
-  void place(std::string_view name, const SafetensorsEntry& entry, TrunkForm form) {
+  void place(std::string_view name, const SafetensorsEntry& entry) {
     const auto source = storage_of(entry.dtype);
     if (!source || !is_of_trunk(name, layers)) return;
     const std::uint64_t bytes = entry.end - entry.begin;
     PlacedTensor tensor{name, *source, *source, bytes / element_bytes(entry.dtype), header.data_offset + entry.begin, 0, 0};
-    if (form == TrunkForm::stored || !is_quantizable(name, entry, tied)) {
+    if (layout.form == TrunkForm::stored || !is_quantizable(name, entry, tied)) {
       tensor.data = take(bytes);
     } else {
-      tensor.storage = form == TrunkForm::q4 ? Storage::q4 : Storage::q8;
+      tensor.storage = layout.form == TrunkForm::q4 ? Storage::q4 : Storage::q8;
       tensor.data = take(code_bytes(tensor.storage, tensor.elements));
       tensor.scales = take(tensor.elements / kGroup * sizeof(std::uint16_t));
     }
@@ -53,11 +56,13 @@ struct Placing {
 }  // namespace
 
 std::optional<TrunkForm> parse_trunk_form(std::string_view name) {
-  if (name == "auto") return TrunkForm::automatic;
-  if (name == "stored") return TrunkForm::stored;
-  if (name == "q8") return TrunkForm::q8;
-  if (name == "q4") return TrunkForm::q4;
+  for (const auto& [form, known] : kForms)
+    if (name == known) return form;
   return std::nullopt;
+}
+
+std::string_view name_of(TrunkForm form) {
+  return std::find_if(std::begin(kForms), std::end(kForms), [&](const auto& one) { return one.first == form; })->second;
 }
 
 std::uint64_t code_bytes(Storage storage, std::uint64_t weights) {
@@ -78,8 +83,8 @@ bool is_of_trunk(std::string_view name, int layers) {
 
 TrunkLayout lay_out_trunk(const SafetensorsHeader& header, int layers, TrunkForm form) {
   Placing placing{header, layers, header.find(kHead) == nullptr, {}};
-  if (form == TrunkForm::automatic) form = placing.automatic();
-  for (const auto& [name, entry] : header.entries) placing.place(name, entry, form);
+  placing.layout.form = form == TrunkForm::automatic ? placing.automatic() : form;
+  for (const auto& [name, entry] : header.entries) placing.place(name, entry);
   std::sort(placing.layout.tensors.begin(), placing.layout.tensors.end(),
             [](const PlacedTensor& a, const PlacedTensor& b) { return a.begin < b.begin; });
   return std::move(placing.layout);
