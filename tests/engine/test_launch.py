@@ -1,4 +1,4 @@
-"""The engine's command line: engines of version 1 are not given flags that they do not know, unless they are asked for."""
+"""The engine's command line: engines of version 1 get no flag that they do not know, unless it is asked for."""
 
 from itertools import pairwise
 
