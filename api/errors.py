@@ -113,7 +113,7 @@ def describe(error: BaseException, protocol: Protocol) -> Failure:
         return _generation_failure(error, protocol)
     kind = "server_error" if protocol == "openai" else "api_error"
     if isinstance(error, RecursionError):  # in functions that follow what a client sent, level by level
-        logger.warning("a request is nested too deeply", exc_info=error)
+        logger.warning("a request is nested too deeply: %s", error)
         return Failure(400, "invalid_request_error", "The request is nested too deeply.")
     if isinstance(error, OperationalError):  # its disk is full, or its server is down
         logger.error("the database cannot be used: %s", error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ _ONE_OF = (
     "alternatives of oneOf must exclude each other visibly (by type, or by a required property with other constants); "
     "use anyOf where they do not."
 )
+_QUOTED_LINE = re.compile(r"\n +\d+ \| ")
 _TAIL = 16  # ids that are looked back at for the closing tag of thinking
 
 
@@ -96,6 +98,6 @@ def _reason(matcher: LLMatcher) -> str:
     text = matcher.get_error()
     _, of_schema, fault = text.partition("failed to compile JSON schema: ")
     if of_schema:
-        text = fault.partition("\n   1 | ")[0].replace("Unimplemented keys:", "these keywords are not supported:")
+        text = _QUOTED_LINE.split(fault)[0].replace("Unimplemented keys:", "these keywords are not supported:")
         text = text.replace("oneOf constraints are not supported. Enable", _ONE_OF + "\0").partition("\0")[0]
     return " ".join(text.split())[:300]

@@ -226,8 +226,9 @@ def test_alternatives_that_overlap_are_refused_where_a_tool_is_strict_only(base_
     loose = GenerationRequest(model=None, tools=weather_with(either), tool_choice=choice)
     TokenMasks(grammar_for(loose, "hermes", Marks({})), vocabulary)
     strict = GenerationRequest(model=None, tools=weather_with(either, strict=True), tool_choice=choice)
-    with pytest.raises(InvalidRequest, match="oneOf"):
+    with pytest.raises(InvalidRequest, match="oneOf") as refused:
         TokenMasks(grammar_for(strict, "hermes", Marks({})), vocabulary)
+    assert "call0" not in refused.value.message
 
 
 @pytest.mark.parametrize("family", FREE_TEXT_CLOSING)
