@@ -68,7 +68,7 @@ async def count_tokens(request: GenerationRequest) -> int:
 
 def may_not_fit(size: int, request: GenerationRequest) -> bool:
     """Whether a prompt of at most `size` ids might be refused for its length. Knows the active vault's window only."""
-    return exceeds(size, request.max_tokens, get_worker().snapshot().context)
+    return exceeds(size, request.max_tokens, get_worker().snapshot().context, request.may_slide)
 
 
 async def active_model() -> str | None:
@@ -176,7 +176,7 @@ class Breaths:
 
 
 async def _job(request: GenerationRequest, card: ModelCard, codec: Codec, encoded: Prompt) -> Job:
-    fit = partial(reply_budget, len(encoded.ids), request.max_tokens)
+    fit = partial(reply_budget, len(encoded.ids), request.max_tokens, may_slide=request.may_slide)
     return Job(
         card=card,
         ids=encoded.ids,

@@ -68,6 +68,7 @@ class GenerationRequest:
     continue_final_message: bool = False  # the last assistant message is continued, not answered
     reasoning: bool | None = None  # None: the template's own default
     template_kwargs: dict[str, Any] = field(default_factory=dict)
+    may_slide: bool = True  # False: refused where it does not fit the window, whatever --context-overflow says
     # Told to the queue and the request log only.
     request_id: str = ""
     client: str = ""  # key id or address: what the queue is fair between

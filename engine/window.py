@@ -9,20 +9,28 @@ from .errors import ContextOverflow
 MAX_TOKENS_CAP = 4096
 
 
-def exceeds(prompt: int, asked: int | None, window: int) -> bool:
-    """Whether `--context-overflow error` would refuse so long a prompt, or cut its reply."""
-    budget = settings.SMOE.max_tokens if asked is None else min(asked, MAX_TOKENS_CAP)
-    return settings.SMOE.context_overflow == "error" and prompt + budget > window
+def slides(may_slide: bool = True) -> bool:
+    """may_slide: what the request has to say to it."""
+    return may_slide and settings.SMOE.context_overflow == "slide"
 
 
-def reply_budget(prompt: int, asked: int | None, window: int | None) -> int:
+def exceeds(prompt: int, asked: int | None, window: int, may_slide: bool = True) -> bool:
+    """Whether so long a prompt would be refused where nothing may slide, or its reply be cut."""
+    return not slides(may_slide) and prompt + _wanted(asked) > window
+
+
+def _wanted(asked: int | None) -> int:
+    return settings.SMOE.max_tokens if asked is None else min(asked, MAX_TOKENS_CAP)
+
+
+def reply_budget(prompt: int, asked: int | None, window: int | None, may_slide: bool = True) -> int:
     """Ids that the reply may have. prompt: ids; asked: the request's max_tokens. Raises ContextOverflow.
 
     window: positions; None where the engine has yet to boot and will choose them: then nothing is refused.
     A client means a length up to the cap: it gets that or an error. A larger one, or none, takes what is left.
     """
-    budget = settings.SMOE.max_tokens if asked is None else min(asked, MAX_TOKENS_CAP)
-    if settings.SMOE.context_overflow == "slide" or window is None:
+    budget = _wanted(asked)
+    if slides(may_slide) or window is None:
         return budget
     left = window - prompt
     if left >= budget:

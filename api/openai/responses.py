@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.messages import GenerationRequest
+from engine.window import slides
 
 from ..errors import Refused
 from ..exchange import Request, new_id
@@ -21,6 +22,7 @@ from .response_input import parse_input, parse_tools
 from .response_items import ResponseDocument, item_of
 from .response_stream import ResponseStream
 
+TRUNCATIONS = ("auto", "disabled")
 _LOGPROBS = "message.output_text.logprobs"
 _ENCRYPTED = "reasoning.encrypted_content"
 MAX_TOP_LOGPROBS = 20
@@ -74,13 +76,14 @@ def parse(fields: Fields, request: Request) -> ResponsesCall:
         constraint=parts.parse_format(text.object("format")),
         reasoning=reasoning,
         template_kwargs=template_kwargs | parts.parse_template_kwargs(fields),
+        may_slide=fields.choice("truncation", TRUNCATIONS) != "disabled",
     )
     tools.ignored += unhonoured(fields, UNHONOURED)
     document = ResponseDocument(
         id=new_id("resp_"),
         created=int(time.time()),
         model=generation.model or "",
-        asked=_asked(fields, effort),
+        asked=_asked(fields, effort, generation),
         tools=tools,
         logprobs=logprobs is not None,
         sealed_reasoning=_ENCRYPTED in include,
@@ -88,7 +91,7 @@ def parse(fields: Fields, request: Request) -> ResponsesCall:
     return ResponsesCall([generation], fields.boolean("stream"), document)
 
 
-def _asked(fields: Fields, effort: str | None) -> dict[str, Any]:
+def _asked(fields: Fields, effort: str | None, generation: GenerationRequest) -> dict[str, Any]:
     """The request's fields that a response repeats."""
     return {
         "instructions": fields.string("instructions"),
@@ -103,7 +106,7 @@ def _asked(fields: Fields, effort: str | None) -> dict[str, Any]:
         "tool_choice": fields.raw("tool_choice", "auto"),
         "tools": [item.values for item in fields.objects("tools")],
         "top_p": fields.number("top_p"),
-        "truncation": fields.string("truncation", "disabled"),
+        "truncation": "auto" if slides(generation.may_slide) else "disabled",
     }
 
 

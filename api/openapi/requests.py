@@ -140,7 +140,7 @@ RESPONSE = body(
     top_logprobs=integer(0, responses.MAX_TOP_LOGPROBS),
     chat_template_kwargs=TEMPLATE_KWARGS,
     metadata=OBJECT,
-    truncation=STRING,
+    truncation=words(responses.TRUNCATIONS),
     **COMMON,
 )
 

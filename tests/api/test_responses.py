@@ -184,6 +184,12 @@ def test_what_would_change_the_answer_and_is_not_honoured_is_told(http):
     assert [line.partition(":")[0] for line in told] == ["tools.0.format", "tools.1", "text.verbosity"]
 
 
+@pytest.mark.parametrize(("asked", "told"), [(None, "auto"), ("auto", "auto"), ("disabled", "disabled")])
+def test_truncation(http, script, asked, told):
+    assert http.post(PATH, json=ask(truncation=asked)).json()["truncation"] == told
+    assert script.request.may_slide == (asked != "disabled")
+
+
 def test_allowed_tools_are_the_only_ones(http, script):
     named = [{"type": "function", "name": "spawn", "namespace": "agents"}, {"type": "mcp", "server_label": "x"}]
     choice = {"type": "allowed_tools", "mode": "required", "tools": named}
@@ -227,6 +233,7 @@ def test_logprobs_where_they_are_included(http, script):
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input.0.content.0"),
         ({"max_output_tokens": "9"}, "max_output_tokens"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema"),
+        ({"truncation": "middle"}, "truncation"),
         ({"tool_choice": {"type": "file_search"}}, "tool_choice.type"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from django.conf import settings as django_settings
 
 from engine.errors import ContextOverflow
-from engine.window import reply_budget
+from engine.window import exceeds, reply_budget
 
 WINDOW = 4096
 
@@ -50,6 +50,14 @@ def test_sliding_refuses_nothing(options):
     options(context_overflow="slide")
     assert reply_budget(20_000, None, WINDOW) == 256
     assert reply_budget(20_000, 128_000, WINDOW) == WINDOW
+
+
+def test_a_request_may_refuse_to_slide(options):
+    options(context_overflow="slide")
+    with pytest.raises(ContextOverflow):
+        reply_budget(20_000, None, WINDOW, may_slide=False)
+    assert exceeds(WINDOW, None, WINDOW, may_slide=False)
+    assert not exceeds(WINDOW, None, WINDOW)
 
 
 def test_a_window_that_is_not_known_yet_refuses_nothing():
