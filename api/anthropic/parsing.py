@@ -5,6 +5,7 @@ Shapes: https://docs.anthropic.com/en/api/messages
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,7 +33,15 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 THINKING = ("enabled", "adaptive", "disabled")
 TOOL_CHOICES = ("auto", "any", "tool", "none")
 _TEMPLATE_EFFORTS = {"xhigh": "high", "max": "high"}
-_IGNORED_BLOCKS = ("redacted_thinking", "server_tool_use", "container_upload", "mid_conv_system")
+_IGNORED_BLOCKS = (
+    "redacted_thinking",
+    "mcp_tool_use",
+    "mcp_tool_listing",
+    "fallback",
+    "server_tool_use",
+    "container_upload",
+    "mid_conv_system",
+)
 _CLIENT_TOOL_TYPES = (None, "custom", "function")
 
 
@@ -252,9 +261,17 @@ def _tools(fields: Fields, referenced: list[str]) -> tuple[list[dict[str, Any]],
             hosted.append((item.path, name))
         elif not item.boolean("defer_loading") or name in referenced:
             strict = item.boolean("strict")
-            tools[name] = function_tool(name, item.string("description"), item.mapping("input_schema"), strict)
+            tools[name] = function_tool(name, _description(item), item.mapping("input_schema"), strict)
     loaded = [tools.pop(name) for name in referenced if name in tools]
     return [*tools.values(), *loaded], hosted
+
+
+def _description(tool: Fields) -> str | None:
+    """With the examples that may stand beside it: a template knows no field for them."""
+    examples = [json.dumps(example.values, ensure_ascii=False) for example in tool.objects("input_examples")]
+    if not examples:
+        return tool.string("description")
+    return "\n".join([tool.string("description", ""), "Examples of its input:", *examples]).lstrip()
 
 
 def _tool_choice(fields: Fields, tools: list[dict[str, Any]]) -> ToolChoice:

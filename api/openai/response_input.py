@@ -19,7 +19,7 @@ ROLES = ("system", "developer", "user", "assistant")
 _SILENT_ITEMS = (
     *("web_search_call", "file_search_call", "code_interpreter_call", "computer_call", "computer_call_output"),
     *("image_generation_call", "mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response"),
-    *("local_shell_call", "local_shell_call_output", "compaction", "tool_search_call", "tool_search_output"),
+    *("local_shell_call", "local_shell_call_output", "tool_search_call", "tool_search_output"),
 )
 _CUSTOM_PARAMETERS = {
     "type": "object",
@@ -121,6 +121,12 @@ class _Conversation:
                     f"{item.path} refers to a stored item; this server stores none. Send the items themselves.",
                     item.path,
                     "item_not_found",
+                )
+            case "compaction":
+                raise InvalidRequest(
+                    f"{item.path} stands for a conversation that another server summarized and sealed: it cannot be "
+                    "read here. Send the conversation itself.",
+                    item.path,
                 )
             case kind if kind not in _SILENT_ITEMS:
                 raise InvalidRequest(f"{item.at('type')} {kind[:40]!r} is not known to this server.", item.at("type"))

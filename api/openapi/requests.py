@@ -150,7 +150,16 @@ ANTHROPIC_MESSAGE = body(["role", "content"], role=words(anthropic.ROLES), conte
 COUNTED = {
     "messages": array(ANTHROPIC_MESSAGE, least=1),
     "system": TEXT_BLOCKS,
-    "tools": array(body(type=STRING, name=STRING, description=STRING, input_schema=OBJECT, defer_loading=BOOLEAN)),
+    "tools": array(
+        body(
+            type=STRING,
+            name=STRING,
+            description=STRING,
+            input_schema=OBJECT,
+            defer_loading=BOOLEAN,
+            input_examples=array(OBJECT),
+        )
+    ),
     "tool_choice": body(type=words(anthropic.TOOL_CHOICES), name=STRING, disable_parallel_tool_use=BOOLEAN),
     "thinking": body(type=words(anthropic.THINKING), budget_tokens=integer(0), display=STRING),
     "output_config": body(effort=words(anthropic.EFFORTS), format=body(type=words(("json_schema",)), schema=OBJECT)),

@@ -220,6 +220,12 @@ def test_what_would_change_the_answer_and_is_not_honoured_is_told(http):
     ]
 
 
+def test_examples_of_a_tools_input_are_shown(http, script):
+    tool = {**TOOL, "description": "Gets it.", "input_examples": [{"x": "é"}, {}]}
+    shown = neutral(http, script, tools=[tool]).tools[0]["function"]["description"]
+    assert shown == 'Gets it.\nExamples of its input:\n{"x": "é"}\n{}'
+
+
 def test_a_compaction_block_stands_for_what_it_summarizes(http, script):
     content = [{"type": "compaction", "content": "They greeted."}, {"type": "compaction", "content": None}]
     messages = [{"role": "assistant", "content": content}, {"role": "user", "content": "and?"}]

@@ -230,6 +230,7 @@ def test_logprobs_where_they_are_included(http, script):
         ({"input": None}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input.0"),
         ({"input": [{"type": "hologram"}]}, "input.0.type"),
+        ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input.0"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input.0.content.0"),
         ({"max_output_tokens": "9"}, "max_output_tokens"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema"),
