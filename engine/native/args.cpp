@@ -47,14 +47,14 @@ const Flag kFlags[] = {
     {"--memory", "SIZE", &Args::memory, "for everything together, such as 6G or 800M (default: what is available)"},
     {"--trunk", "FORM", &Args::trunk,
      "the trunk's matrices stored, as in the file, or quantized to q8 or q4; auto: q8 where they exceed 1 GiB"},
-    {"--kv", "TYPE", &Args::kv, "keys and values kept as f16 or f32 (default: f16 with --fast)"},
+    {"--kv", "TYPE", &Args::kv, "keys and values kept as f16 or f32 (default: f16, with float32 activations f32)"},
     {"--ring", "N", &Args::ring, "slots of the expert cache; 0: what memory allows", {0, kMany}},
     {"--slot-mb", "N", &Args::slot_mb, "accepted and unused: a slot is as large as the largest expert", {0, kMany}},
     {"--workers", "N", &Args::workers, "threads that read experts", {1, 256}},
     {"--threads", "N", &Args::threads, "threads that compute; 0: the cores of this process", {0, 1024}},
     {"--kernels", "NAME", &Args::kernels, "kernel set (default: the best that this machine runs)"},
-    {"--exact", nullptr, &Args::exact, "float32 activations (the default), and the trunk as stored unless --trunk says otherwise"},
-    {"--fast", nullptr, &Args::fast, "activations quantized to 8 bits"},
+    {"--activations", "FORM", &Args::activations, "what weights of 2 to 8 bits meet: f32, or integers of 16 or 8 bits (default: 16)"},
+    {"--exact", nullptr, &Args::exact, "short for --activations f32, and --trunk stored unless that says otherwise"},
     {"--temperature", "X", &Args::temperature, "below 0.0001: greedy", {0, kMany}},
     {"--top-p", "X", &Args::top_p, "1: off", {0, 1}},
     {"--top-k", "N", &Args::top_k, "0: off", {0, kMostTopK}},
@@ -127,7 +127,10 @@ Error check(const Args& args) {
   std::uint64_t bytes;
   if (!args.memory.empty() && !parse_bytes(args.memory, &bytes))
     return {"--memory: wants an amount such as 6G or 800M, not '" + args.memory + "'"};
-  if (args.exact && args.fast) return {"--exact and --fast exclude each other"};
+  const std::string& form = args.activations;
+  if (!form.empty() && form != "f32" && form != "16" && form != "8")
+    return {"--activations: f32, 16 or 8, not " + form};
+  if (args.exact && !form.empty() && form != "f32") return {"--exact and --activations " + form + " exclude each other"};
   if (args.serve + args.bench + !args.tokens_in.empty() != 1)
     return {"--serve, --tokens-in or bench: exactly one of them"};
   if (args.bench && args.tokens == 0) return {"--tokens: bench wants one at least"};
@@ -189,6 +192,11 @@ SamplingOptions sampling_defaults(const Args& args) {
   options.seeded = args.seed >= 0;
   options.seed = static_cast<std::uint64_t>(args.seed);
   return options;
+}
+
+Numerics numerics(const Args& args) {
+  if (args.exact || args.activations == "f32") return Numerics::f32;
+  return args.activations == "8" ? Numerics::i8 : Numerics::i16;
 }
 
 }  // namespace smoe

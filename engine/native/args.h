@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "error.h"
+#include "kernels.h"
 #include "sampler.h"
 
 namespace smoe {
@@ -23,7 +24,8 @@ struct Args {
   std::string memory;
   int ring = 0, workers = 4, slot_mb = 0, threads = 0;
   std::string kernels;
-  bool exact = false, fast = false;
+  bool exact = false;
+  std::string activations;
 
   double temperature = 0.6, top_p = 0.95, min_p = 0, rep_penalty = 1.0;
   int top_k = 50;
@@ -40,5 +42,6 @@ bool parse_bytes(const std::string& text, std::uint64_t* out);
 Error parse_args(const std::vector<std::string>& words, Args* out);
 std::string help_text();
 SamplingOptions sampling_defaults(const Args& args);
+Numerics numerics(const Args& args);
 
 }  // namespace smoe

@@ -60,7 +60,7 @@ Error Engine::choose_kernels(const Args& args) {
   const Kernels* kernels = select_kernels(args.kernels.empty() ? nullptr : args.kernels.c_str());
   if (kernels == nullptr) return {"--kernels: this machine does not run " + args.kernels};
   pool_ = std::make_unique<ThreadPool>(args.threads);
-  runtime_.reset(new Runtime{*kernels, *pool_, args.fast ? Numerics::fast : Numerics::exact, {}});
+  runtime_.reset(new Runtime{*kernels, *pool_, numerics(args), {}});
   return {};
 }
 
@@ -104,7 +104,7 @@ constexpr std::uint64_t kProgramGrowth = 16 * kMiB;
 
 Error Engine::plan(const Args& args, const Log& log) {
   const Architecture& a = vault_->architecture();
-  const bool half = args.kv.empty() ? runtime_->numerics == Numerics::fast : args.kv == "f16";
+  const bool half = args.kv.empty() ? runtime_->numerics != Numerics::f32 : args.kv == "f16";
   shape_ = {a.layers, a.kv_heads * a.head_dim, 1, 0, half};
   const std::uint64_t program = resident_memory();
   const MemoryFacts facts = {.total = memory_for_all(args, log),

@@ -23,17 +23,19 @@ struct Matrix {
 };
 
 // How activations enter a product.
-//   exact: float32, accumulated in float32.
-//   fast : quantized once a row to integers per group of 64 (in the order that a weight storage wants), integer dots.
-enum class Numerics : std::uint8_t { exact, fast };
+//   f32     : as they are, accumulated in float32.
+//   i16, i8 : quantized once a row to integers of so many bits per group of 64 (in the order that a weight storage
+//             wants), integer dots. They meet quantized weights only: products with plain elements are f32's.
+enum class Numerics : std::uint8_t { f32, i16, i8 };
 
-// Activations prepared for a product with matrices of one storage: float rows, and for fast numerics their codes.
+// Activations prepared for a product with matrices of one storage: float rows, and for i16 and i8 their codes.
 // The buffers belong to the caller, aligned to 4 bytes (64 is best); Kernels::prepared_bytes tells how much a row needs.
 struct Activations {
   int tokens, cols;
   const float* x;        // [tokens][stride]
   std::size_t stride;    // floats from one token to the next
-  const void* prepared;  // from Kernels::prepare; null for exact numerics
+  Numerics numerics;     // of what was prepared
+  const void* prepared;  // from Kernels::prepare of the same kernel set; null: f32
 };
 
 // The keys and values that one key/value head holds for `count` consecutive positions, in a ring of `capacity` slots.
@@ -54,12 +56,13 @@ constexpr std::size_t attend_scratch(int heads) { return std::size_t(heads) * (a
 struct Kernels {
   const char* name;  // scalar, avx2, avx512, neon
 
-  // Bytes that prepare() writes a token for a matrix of this storage and width; 0 where fast has no use for it
-  // (matmul is exact then, whether or not something was prepared). The same bytes in every kernel set.
-  std::size_t (*prepared_bytes)(Storage weights, int cols);
-  void (*prepare)(Storage weights, const float* x, std::size_t stride, int tokens, int cols, void* out);
+  // Bytes that prepare() writes a token for a matrix of this storage and width; 0 where these numerics have no use for
+  // it (matmul is f32's then, whether or not something was prepared).
+  std::size_t (*prepared_bytes)(Storage weights, Numerics numerics, int cols);
+  void (*prepare)(Storage weights, Numerics numerics, const float* x, std::size_t stride, int tokens, int cols,
+                  void* out);
 
-  // y[t * ldy + r] = W[r] . x[t] for rows [row0, row1) and all tokens of x. Fast numerics where x.prepared is given.
+  // y[t * ldy + r] = W[r] . x[t] for rows [row0, row1) and all tokens of x. Integer dots where x.prepared is given.
   void (*matmul)(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy);
 
   void (*rms_norm)(const float* x, const float* weight, float epsilon, int n, float* y);

@@ -51,9 +51,15 @@ float largest(Vec v) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 float scale_of(std::uint16_t h) { return _cvtsh_ss(h); }
-void round_to_int8(Vec v, std::int8_t* out) {
+__m128i round_to_words(Vec v) {
   const __m256i dwords = _mm256_cvtps_epi32(v);
-  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(dwords), _mm256_extracti128_si256(dwords, 1));
+  return _mm_packs_epi32(_mm256_castsi256_si128(dwords), _mm256_extracti128_si256(dwords, 1));
+}
+void round_to_codes(Vec v, std::int16_t* out) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), round_to_words(v));
+}
+void round_to_codes(Vec v, std::int8_t* out) {
+  const __m128i words = round_to_words(v);
   _mm_storel_epi64(reinterpret_cast<__m128i*>(out), _mm_packs_epi16(words, words));
 }
 
@@ -87,106 +93,13 @@ Vec decode<Storage::q2>(const std::uint8_t* group, int j) {
 
 #include "kernels_attend.inl"
 
-// ---- integer products ----
+#include "kernels_avx2_rows.inl"
 
-__m256i load_codes(const void* p) { return _mm256_loadu_si256(as_256(p)); }
+#include "kernels_avx2_panels.inl"
 
-// Pairs of products of unsigned and signed bytes, in 16 bits: codes <= 30 and |q| <= 127 keep sums of four in range.
-template <int Shift>
-__m256i plane_pairs(__m256i bytes, __m256i mask, const std::int8_t* q) {
-  const __m256i shifted = Shift < 0 ? _mm256_add_epi8(bytes, bytes) : _mm256_srli_epi16(bytes, Shift < 0 ? 0 : Shift);
-  return _mm256_maddubs_epi16(_mm256_and_si256(shifted, mask), load_codes(q));
-}
+constexpr Order order = Order::words;
 
-__m256i add_pairs(__m256i words) { return _mm256_madd_epi16(words, _mm256_set1_epi16(1)); }
-
-// Signed codes as |w| times q with w's sign: |w| <= 128 and |q| <= 127, so that two products fit 16 bits.
-__m256i q8_half(const std::uint8_t* codes, const std::int8_t* q) {
-  const __m256i w = _mm256_xor_si256(load_codes(codes), _mm256_set1_epi8(char(0x80)));
-  return add_pairs(_mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(load_codes(q), w)));
-}
-
-__m256i q4_group(const std::uint8_t* codes, const std::int8_t* q) {
-  const __m256i bytes = load_codes(codes), mask = _mm256_set1_epi8(0x1e);
-  return add_pairs(
-      _mm256_add_epi16(plane_pairs<-1>(bytes, mask, q), plane_pairs<3>(bytes, mask, q + unit_bytes)));
-}
-
-// Two groups, one a 128-bit lane.
-__m256i q2_groups(__m256i bytes, const std::int8_t* q) {
-  const __m256i mask = _mm256_set1_epi8(0x06);
-  const __m256i low = _mm256_add_epi16(plane_pairs<-1>(bytes, mask, q), plane_pairs<1>(bytes, mask, q + unit_bytes));
-  const __m256i high = _mm256_add_epi16(plane_pairs<3>(bytes, mask, q + 2 * unit_bytes),
-                                        plane_pairs<5>(bytes, mask, q + 3 * unit_bytes));
-  return add_pairs(_mm256_add_epi16(low, high));
-}
-
-__m128i add_halves(__m256i v) { return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)); }
-
-// The sums over the eight lanes of each of four vectors.
-__m128i sum_each(const __m256i* v) {
-  return add_halves(_mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3])));
-}
-
-template <Storage S>
-__m128i quad_sums(const std::uint8_t* codes, int n, const PreparedRow& x, int g);
-
-template <>
-__m128i quad_sums<Storage::q8>(const std::uint8_t* codes, int n, const PreparedRow& x, int g) {
-  __m256i sums[4];
-  for (int i = 0; i < 4; i++) {
-    const std::int8_t* q = x.codes + std::size_t(g + i) * 64;
-    sums[i] = i < n ? _mm256_add_epi32(q8_half(codes + i * 64, q), q8_half(codes + i * 64 + 32, q + 32))
-                    : _mm256_setzero_si256();
-  }
-  return sum_each(sums);
-}
-
-template <>
-__m128i quad_sums<Storage::q4>(const std::uint8_t* codes, int n, const PreparedRow& x, int g) {
-  __m256i sums[4];
-  for (int i = 0; i < 4; i++) {
-    const std::int8_t* q = x.codes + std::size_t(g / 2 + i / 2) * 128 + i % 2 * 32;
-    sums[i] = i < n ? q4_group(codes + i * 32, q) : _mm256_setzero_si256();
-  }
-  return _mm_add_epi32(sum_each(sums), _mm_loadu_si128(as_128(x.offsets + g)));
-}
-
-template <>
-__m128i quad_sums<Storage::q2>(const std::uint8_t* codes, int n, const PreparedRow& x, int g) {
-  __m256i bytes[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-  for (int i = 0; i < n; i += 2)
-    bytes[i / 2] = i + 1 < n ? load_codes(codes + i * 16)
-                             : _mm256_zextsi128_si256(_mm_loadu_si128(as_128(codes + i * 16)));
-  const std::int8_t* q = x.codes + std::size_t(g / 4) * 256;
-  const __m256i halves = _mm256_hadd_epi32(q2_groups(bytes[0], q), q2_groups(bytes[1], q + 32));
-  const __m256i even_odd = _mm256_hadd_epi32(halves, halves);  // groups 0 2 0 2, then 1 3 1 3
-  const __m128i in_order =
-      _mm_unpacklo_epi32(_mm256_castsi256_si128(even_odd), _mm256_extracti128_si256(even_odd, 1));
-  return _mm_add_epi32(in_order, _mm_loadu_si128(as_128(x.offsets + g)));
-}
-
-using Quad = __m128;
-Quad quad_zero() { return _mm_setzero_ps(); }
-Quad quad_fma(Quad a, Quad b, Quad c) { return _mm_fmadd_ps(a, b, c); }
-void quad_store(float* x, Quad v) { _mm_storeu_ps(x, v); }
-void transpose_quads(Quad* v) { _MM_TRANSPOSE4_PS(v[0], v[1], v[2], v[3]); }
-
-Quad quad_scales(const std::uint16_t* scales, int n) {
-  if (n == 4) return _mm_cvtph_ps(_mm_loadl_epi64(as_128(scales)));
-  std::uint16_t padded[4] = {};
-  for (int i = 0; i < n; i++) padded[i] = scales[i];
-  return _mm_cvtph_ps(_mm_loadl_epi64(as_128(padded)));
-}
-
-template <Storage S>
-Quad quad_products(const std::uint8_t* codes, int n, const PreparedRow& x, int g) {
-  return _mm_mul_ps(_mm_cvtepi32_ps(quad_sums<S>(codes, n, x, g)), _mm_loadu_ps(x.scales + g));
-}
-
-#include "kernels_quads.inl"
-
-#include "kernels_fast.inl"
+#include "kernels_quantized.inl"
 
 }  // namespace
 

@@ -40,7 +40,10 @@ Vec zero_below(Vec v, Vec x, float limit) {
 float sum(Vec v) { return _mm512_reduce_add_ps(v); }
 float largest(Vec v) { return _mm512_reduce_max_ps(v); }
 float scale_of(std::uint16_t h) { return _cvtsh_ss(h); }
-void round_to_int8(Vec v, std::int8_t* out) {
+void round_to_codes(Vec v, std::int16_t* out) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(v)));
+}
+void round_to_codes(Vec v, std::int8_t* out) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
 }
 
@@ -80,9 +83,13 @@ Vec decode<Storage::q2>(const std::uint8_t* group, int j) {
 
 #include "kernels_attend.inl"
 
-#include "kernels_avx512_fast.inl"
+#include "kernels_avx512_rows.inl"
 
-#include "kernels_fast.inl"
+#include "kernels_avx512_panels.inl"
+
+constexpr Order order = Order::halves;
+
+#include "kernels_quantized.inl"
 
 }  // namespace
 

@@ -125,7 +125,7 @@ void to_half(const float* x, int n, std::uint16_t* out) {
       });
 }
 
-// ---- products with exact numerics ----
+// ---- products with float32 activations ----
 
 // y[t * ldy + r] for R rows of plain elements and T tokens. Two sums each, over even and odd vectors.
 template <class Element, Vec (*load)(const Element*), int R, int T>
@@ -158,7 +158,7 @@ void plain_tile(const Element* w, int cols, const float* x, std::size_t stride, 
     for (int t = 0; t < T; t++) y[t * ldy + r] = sum(add(even[r][t], odd[r][t]));
 }
 
-constexpr float exact_divisor(Storage s) { return s == Storage::q8 ? 127.0f : s == Storage::q4 ? 7.5f : 1.5f; }
+constexpr float float_divisor(Storage s) { return s == Storage::q8 ? 127.0f : s == Storage::q4 ? 7.5f : 1.5f; }
 
 // The same for rows that are whole groups of codes: each group's sum is scaled as it is complete.
 template <Storage S, int R, int T>
@@ -181,7 +181,7 @@ void group_tile(const std::uint8_t* codes, const std::uint16_t* scales, int grou
       }
     }
     for (int r = 0; r < R; r++) {
-      const Vec scale = broadcast(scale_of(scales[std::size_t(r) * groups + g]) / exact_divisor(S));
+      const Vec scale = broadcast(scale_of(scales[std::size_t(r) * groups + g]) / float_divisor(S));
       for (int t = 0; t < T; t++) total[r][t] = fma(group[r][t], scale, total[r][t]);
     }
   }
@@ -195,8 +195,8 @@ float weight_at(const Matrix& w, std::size_t index) {
   constexpr int bits = 8 / planes(S);
   const std::uint8_t byte = static_cast<const std::uint8_t*>(w.data)[index / planes(S)];
   const int code = byte >> (index % planes(S) * bits) & ((1 << bits) - 1);
-  const float middle = S == Storage::q8 ? 128.0f : exact_divisor(S);
-  return (float(code) - middle) * (scale_of(w.scales[index / group_size]) / exact_divisor(S));
+  const float middle = S == Storage::q8 ? 128.0f : float_divisor(S);
+  return (float(code) - middle) * (scale_of(w.scales[index / group_size]) / float_divisor(S));
 }
 
 template <Storage S>
@@ -256,7 +256,7 @@ void group_rows(const Matrix& w, int row0, int row1, const Activations& x, float
   });
 }
 
-void exact_product(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
+void f32_product(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
   switch (w.storage) {
     case Storage::f32: return plain_rows<float, load_f32>(w, row0, row1, x, y, ldy);
     case Storage::f16: return plain_rows<std::uint16_t, load_f16>(w, row0, row1, x, y, ldy);

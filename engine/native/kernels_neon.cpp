@@ -36,8 +36,10 @@ Vec zero_below(Vec v, Vec x, float limit) {
 float sum(Vec v) { return vaddvq_f32(v); }
 float largest(Vec v) { return vmaxvq_f32(v); }
 float scale_of(std::uint16_t h) { return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))), 0); }
-void round_to_int8(Vec v, std::int8_t* out) {
-  const int16x4_t words = vqmovn_s32(vcvtnq_s32_f32(v));
+int16x4_t round_to_words(Vec v) { return vqmovn_s32(vcvtnq_s32_f32(v)); }
+void round_to_codes(Vec v, std::int16_t* out) { vst1_s16(out, round_to_words(v)); }
+void round_to_codes(Vec v, std::int8_t* out) {
+  const int16x4_t words = round_to_words(v);
   std::int8_t bytes[8];
   vst1_s8(bytes, vqmovn_s16(vcombine_s16(words, words)));
   for (int i = 0; i < width; i++) out[i] = bytes[i];
@@ -95,10 +97,15 @@ int32x4_t add_planes(int32x4_t total, uint8x16_t bytes, const std::int8_t* q) {
   else return total;
 }
 
-template <Storage S>
+template <Storage S, Numerics N>
 int32x4_t group_product(const std::uint8_t* codes, const std::int8_t* q) {
   int32x4_t total = vdupq_n_s32(0);
   for (int b = 0; b < group_bytes(S); b += 16) total = add_planes<S>(total, vld1q_u8(codes + b), q + b);
+  if constexpr (N == Numerics::i16) {
+    total = vshlq_n_s32(total, 8);  // of the high halves
+    q += planes(S) * unit_bytes;
+    for (int b = 0; b < group_bytes(S); b += 16) total = add_planes<S>(total, vld1q_u8(codes + b), q + b);
+  }
   return total;
 }
 
@@ -119,14 +126,11 @@ Quad quad_scales(const std::uint16_t* scales, int n) {
   return n == 4 ? load_f16(scales) : load_first<load_f16>(scales, n);
 }
 
-template <Storage S>
+template <Storage S, Numerics N>
 Quad quad_products(const std::uint8_t* codes, int n, const PreparedRow& x, int g) {
   int32x4_t sums[4];
-  for (int i = 0; i < 4; i++) {
-    const int unit = (g + i) / planes(S), part = (g + i) % planes(S);
-    const std::int8_t* q = x.codes + std::size_t(unit) * planes(S) * unit_bytes + part * group_bytes(S);
-    sums[i] = i < n ? group_product<S>(codes + i * group_bytes(S), q) : vdupq_n_s32(0);
-  }
+  for (int i = 0; i < 4; i++)
+    sums[i] = i < n ? group_product<S, N>(codes + i * group_bytes(S), x.codes + group_at<S, N>(g + i)) : vdupq_n_s32(0);
   int32x4_t products = vpaddq_s32(vpaddq_s32(sums[0], sums[1]), vpaddq_s32(sums[2], sums[3]));
   if constexpr (S != Storage::q8) products = vaddq_s32(products, vld1q_s32(x.offsets + g));
   return vmulq_f32(vcvtq_f32_s32(products), vld1q_f32(x.scales + g));
@@ -134,7 +138,14 @@ Quad quad_products(const std::uint8_t* codes, int n, const PreparedRow& x, int g
 
 #include "kernels_quads.inl"
 
-#include "kernels_fast.inl"
+template <Storage S, Numerics N>
+void integer_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
+  rows_of_four<S, N>(w, row0, row1, x, y, ldy);
+}
+
+constexpr Order order = Order::halves;
+
+#include "kernels_quantized.inl"
 
 }  // namespace
 

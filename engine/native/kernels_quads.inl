@@ -1,10 +1,10 @@
-// Fast products for sets with short vectors: four rows at a time, four groups at a time. The set defines `Quad` (four
+// Integer products for sets with short vectors: four rows at a time, four groups at a time. The set defines `Quad` (four
 // floats), quad_zero, quad_fma, quad_store, transpose_quads(Quad[4]), quad_scales(scales, n) and
-// quad_products<storage>(codes, n, x, g): float(D) * (a / d) for n <= 4 groups from g on, zeros beyond, reading no code
+// quad_products<storage, numerics>(codes, n, x, g): float(D) * (a / d) for n <= 4 groups from g on, zeros beyond, reading no code
 // after them.
 
 // Sums of four rows for one token. `rows` of them exist; the others repeat the last.
-template <Storage S>
+template <Storage S, Numerics N>
 void four_rows(const std::uint8_t* codes, const std::uint16_t* scales, int rows, int groups, const PreparedRow& x,
                float* y) {
   Quad total = quad_zero();
@@ -13,7 +13,7 @@ void four_rows(const std::uint8_t* codes, const std::uint16_t* scales, int rows,
     Quad product[4], scale[4];
     for (int i = 0; i < 4; i++) {
       const std::size_t at = std::size_t(i < rows ? i : rows - 1) * groups + g;
-      product[i] = quad_products<S>(codes + at * group_bytes(S), n, x, g);
+      product[i] = quad_products<S, N>(codes + at * group_bytes(S), n, x, g);
       scale[i] = quad_scales(scales + at, n);
     }
     transpose_quads(product);
@@ -25,14 +25,14 @@ void four_rows(const std::uint8_t* codes, const std::uint16_t* scales, int rows,
   for (int i = 0; i < rows; i++) y[i] = sums[i];
 }
 
-template <Storage S>
-void fast_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
-  const PreparedLayout layout = prepared_layout(S, w.cols);
+template <Storage S, Numerics N>
+void rows_of_four(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
+  const PreparedLayout layout = prepared_layout(S, N, w.cols);
   const auto* codes = static_cast<const std::uint8_t*>(w.data);
   for (int r = row0; r < row1; r += 4) {
     const int rows = row1 - r < 4 ? row1 - r : 4;
     for (int t = 0; t < x.tokens; t++)
-      four_rows<S>(codes + std::size_t(r) * layout.groups * group_bytes(S), w.scales + std::size_t(r) * layout.groups,
+      four_rows<S, N>(codes + std::size_t(r) * layout.groups * group_bytes(S), w.scales + std::size_t(r) * layout.groups,
                    rows, layout.groups, prepared_row(x.prepared, layout, t), y + t * ldy + r);
   }
 }

@@ -27,7 +27,11 @@ float sum(Vec v) { return v; }
 float largest(Vec v) { return v; }
 Vec exponential(Vec v) { return std::exp(v); }
 float scale_of(std::uint16_t h) { return half_to_float(h); }
-void round_to_int8(Vec v, std::int8_t* out) { *out = std::int8_t(std::fmin(std::fmax(std::nearbyint(v), -127), 127)); }
+template <class Code>
+void round_to_codes(Vec v, Code* out) {
+  constexpr int most = sizeof(Code) == 1 ? 127 : 32767;
+  *out = Code(std::fmin(std::fmax(std::nearbyint(v), -most), most));
+}
 
 template <Storage S>
 int code(const std::uint8_t* group, int j) {
@@ -46,36 +50,45 @@ Vec decode(const std::uint8_t* group, int j) {
 
 // D of kernels_prepared.h. `q` points at what the group's first byte multiplies in the first plane.
 template <Storage S>
-std::int32_t group_product(const std::uint8_t* group, const std::int8_t* q) {
+std::int32_t raw_product(const std::uint8_t* group, const std::int8_t* q) {
   std::int32_t total = 0;
   for (int b = 0; b < group_bytes(S); b++)
     for (int p = 0; p < planes(S); p++) total += code<S>(group, b * planes(S) + p) * q[p * unit_bytes + b];
-  return total * code_factor(S);
+  return total;
 }
 
-template <Storage S>
-float fast_row(const std::uint8_t* codes, const std::uint16_t* scales, int groups, const PreparedRow& x) {
+template <Storage S, Numerics N>
+std::int32_t group_product(const std::uint8_t* group, const std::int8_t* q, std::int32_t offset) {
+  std::int32_t raw = raw_product<S>(group, q);
+  if constexpr (N == Numerics::i16) raw = 256 * raw + raw_product<S>(group, q + planes(S) * unit_bytes);
+  return raw * code_factor(S) + offset;
+}
+
+template <Storage S, Numerics N>
+float integer_row(const std::uint8_t* codes, const std::uint16_t* scales, int groups, const PreparedRow& x) {
   float total = 0.0f;
   for (int g = 0; g < groups; g++) {
-    const std::int8_t* q = x.codes + g / planes(S) * planes(S) * unit_bytes + g % planes(S) * group_bytes(S);
-    const std::int32_t product = group_product<S>(codes + g * group_bytes(S), q) + x.offsets[g];
+    const std::int32_t product =
+        group_product<S, N>(codes + g * group_bytes(S), x.codes + group_at<S, N>(g), x.offsets[g]);
     total = std::fma(float(product) * x.scales[g], half_to_float(scales[g]), total);
   }
   return total;
 }
 
-template <Storage S>
-void fast_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
-  const PreparedLayout layout = prepared_layout(S, w.cols);
+template <Storage S, Numerics N>
+void integer_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
+  const PreparedLayout layout = prepared_layout(S, N, w.cols);
   const auto* codes = static_cast<const std::uint8_t*>(w.data);
   for (int r = row0; r < row1; r++)
     for (int t = 0; t < x.tokens; t++)
-      y[t * ldy + r] =
-          fast_row<S>(codes + std::size_t(r) * layout.groups * group_bytes(S),
-                      w.scales + std::size_t(r) * layout.groups, layout.groups, prepared_row(x.prepared, layout, t));
+      y[t * ldy + r] = integer_row<S, N>(codes + std::size_t(r) * layout.groups * group_bytes(S),
+                                         w.scales + std::size_t(r) * layout.groups, layout.groups,
+                                         prepared_row(x.prepared, layout, t));
 }
 
-#include "kernels_fast.inl"
+constexpr Order order = Order::halves;
+
+#include "kernels_quantized.inl"
 
 }  // namespace
 

@@ -23,17 +23,15 @@ std::size_t Input::Prepared::start() const {
 }
 
 void Input::reserve(Storage storage, int tokens, int cols) {
-  if (runtime_.numerics == Numerics::exact) return;
-  const std::size_t bytes = runtime_.kernels.prepared_bytes(storage, cols) * static_cast<std::size_t>(tokens);
+  const std::size_t bytes = runtime_.kernels.prepared_bytes(storage, runtime_.numerics, cols) * static_cast<std::size_t>(tokens);
   Prepared& prepared = of(storage);
   if (bytes != 0) prepared.memory.resize(std::max(prepared.memory.size(), bytes + kAlignment));
 }
 
 std::uint64_t Input::most_bytes(const Runtime& runtime, int cols) {
-  if (runtime.numerics == Numerics::exact) return 0;
   std::size_t most = 0;
   for (const Storage storage : {Storage::f32, Storage::f16, Storage::bf16, Storage::q8, Storage::q4, Storage::q2})
-    most = std::max(most, runtime.kernels.prepared_bytes(storage, cols));
+    most = std::max(most, runtime.kernels.prepared_bytes(storage, runtime.numerics, cols));
   return most;
 }
 
@@ -48,11 +46,11 @@ void Input::set(const float* x, std::size_t stride, int tokens, int cols) {
 void Input::prepare(Storage storage) {
   Prepared& prepared = of(storage);
   if (prepared.valid || prepared.memory.empty()) return;
-  prepared.row_bytes = runtime_.kernels.prepared_bytes(storage, cols_);
+  prepared.row_bytes = runtime_.kernels.prepared_bytes(storage, runtime_.numerics, cols_);
   if (prepared.row_bytes == 0) return;
   runtime_.pool.for_range(tokens_, kTokenGrain, [&](int begin, int end) {
     const auto first = static_cast<std::size_t>(begin);
-    runtime_.kernels.prepare(storage, x_ + first * stride_, stride_, end - begin, cols_,
+    runtime_.kernels.prepare(storage, runtime_.numerics, x_ + first * stride_, stride_, end - begin, cols_,
                              &prepared.memory[prepared.start() + first * prepared.row_bytes]);
   });
   prepared.valid = true;
@@ -62,7 +60,7 @@ Activations Input::rows(Storage storage, int first, int count) const {
   const auto skipped = static_cast<std::size_t>(first);
   const Prepared& prepared = of(storage);
   const void* codes = prepared.valid ? &prepared.memory[prepared.start() + skipped * prepared.row_bytes] : nullptr;
-  return {count, cols_, x_ + skipped * stride_, stride_, codes};
+  return {count, cols_, x_ + skipped * stride_, stride_, runtime_.numerics, codes};
 }
 
 void multiply(const Runtime& runtime, Input& input, std::initializer_list<Product> products) {

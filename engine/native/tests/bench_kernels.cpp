@@ -82,20 +82,19 @@ struct Bench {
     for (auto& word : data) word = std::uint32_t(random()) & 0x3fff3fff;  // finite as f16, bf16 and f32 too
     std::vector<std::uint16_t> scales(weights / 64 * copies, 0x2000);
     const std::vector<float> x = floats(std::size_t(tokens) * cols);
-    std::vector<char> prepared(kernels.prepared_bytes(storage, cols) * tokens + 64);
+    std::vector<char> prepared(kernels.prepared_bytes(storage, numerics, cols) * tokens + 64);
     char* aligned = prepared.data() + (64 - std::uintptr_t(prepared.data()) % 64) % 64;
     std::vector<float> y(std::size_t(tokens) * rows);
 
     const double time = undisturbed_seconds(copies, [&](int copy) {
-      if (numerics == Numerics::fast) kernels.prepare(storage, x.data(), cols, tokens, cols, aligned);
-      const Activations activations{tokens, cols, x.data(), std::size_t(cols),
-                                    numerics == Numerics::fast ? aligned : nullptr};
+      kernels.prepare(storage, numerics, x.data(), cols, tokens, cols, aligned);
+      const Activations activations{tokens, cols, x.data(), std::size_t(cols), numerics, aligned};
       const Matrix w{storage, rows, cols, reinterpret_cast<const char*>(data.data()) + matrix_bytes * copy,
                      scales.data() + weights / 64 * copy};
       pool.for_range(rows, 16, [&](int begin, int end) { kernels.matmul(w, begin, end, activations, y.data(), rows); });
     });
-    std::printf("%-8s %-5s %4d x %4d  tokens %3d  %6.1f us  %6.1f GB/s  %6.1f GOP/s\n", what,
-                numerics == Numerics::fast ? "fast" : "exact", rows, cols, tokens, time * 1e6,
+    std::printf("%-5s %-3s %4d x %4d  tokens %3d  %6.1f us  %6.1f GB/s  %6.1f GOP/s\n", what,
+                numerics == Numerics::f32 ? "f32" : numerics == Numerics::i16 ? "i16" : "i8", rows, cols, tokens, time * 1e6,
                 double(weights) * bytes_per_weight(storage) / time / 1e9, 2.0 * double(weights) * tokens / time / 1e9);
   }
 
@@ -135,8 +134,8 @@ int main(int argc, char** argv) {
   for (const auto& [name, storage] : storages) {
     if (argc > 3 && std::strcmp(argv[3], name)) continue;
     const int copies = int(256e6 / (768.0 * 2048 * bytes_per_weight(storage)));
-    for (Numerics numerics : {Numerics::exact, Numerics::fast}) {
-      if (numerics == Numerics::fast && !kernels->prepared_bytes(storage, 64)) continue;
+    for (Numerics numerics : {Numerics::f32, Numerics::i16, Numerics::i8}) {
+      if (numerics != Numerics::f32 && !kernels->prepared_bytes(storage, numerics, 64)) continue;
       bench.product(name, storage, numerics, 768, 2048, 1, copies);
       bench.product(name, storage, numerics, 2048, 768, 1, copies);
       bench.product(name, storage, numerics, 768, 2048, 4, 8);

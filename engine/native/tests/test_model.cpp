@@ -163,9 +163,10 @@ TEST(first_logits_are_the_references) {
 
 TEST(logits_have_the_same_bits_whatever_the_chunk_the_ring_and_the_threads) {
   const std::vector<int> prompt = golden("tiny-qwen3moe-q4")[4].prompt;
-  for (const auto& [fast, trunk] : {std::pair{false, "auto"}, {true, "auto"}, {false, "q8"}, {true, "q4"}}) {
+  for (const auto& [activations, trunk] :
+       {std::pair{"f32", "auto"}, {"16", "auto"}, {"8", "auto"}, {"f32", "q8"}, {"16", "q8"}, {"8", "q4"}}) {
     Args one = args("tiny-qwen3moe-q4");
-    one.fast = fast;
+    one.activations = activations;
     one.trunk = trunk;
     const std::vector<float> wanted = logits_after(*boot(one), prompt);
     for (const int chunk : {1, 3, 64}) {

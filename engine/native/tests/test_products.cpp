@@ -22,6 +22,7 @@ struct Product {
   std::vector<float> x;
   int tokens;
   std::size_t stride;
+  Numerics numerics = Numerics::f32;
   std::vector<char> prepared;
 
   Product(const RandomMatrix& w, int tokens) : w(w), tokens(tokens), stride(std::size_t(w.cols) + 3) {
@@ -29,15 +30,16 @@ struct Product {
     for (std::size_t i = 0; i < x.size(); i += 97) x[i] *= 20;  // outliers, as real activations have
   }
 
-  void prepare(const Kernels& kernels) {
-    prepared.assign(kernels.prepared_bytes(w.storage, w.cols) * tokens, char(0x55));
-    kernels.prepare(w.storage, x.data(), stride, tokens, w.cols, prepared.data());
+  void prepare(const Kernels& kernels, Numerics wanted) {
+    numerics = wanted;
+    prepared.assign(kernels.prepared_bytes(w.storage, numerics, w.cols) * tokens, char(0x55));
+    kernels.prepare(w.storage, numerics, x.data(), stride, tokens, w.cols, prepared.data());
   }
 
   // Rows [row0, row1) of tokens [token0, token1), in an exact buffer.
   std::vector<float> run(const Kernels& kernels, int row0, int row1, int token0, int token1) const {
-    const std::size_t row = kernels.prepared_bytes(w.storage, w.cols);
-    const Activations part{token1 - token0, w.cols, x.data() + token0 * stride, stride,
+    const std::size_t row = kernels.prepared_bytes(w.storage, numerics, w.cols);
+    const Activations part{token1 - token0, w.cols, x.data() + token0 * stride, stride, numerics,
                            prepared.empty() ? nullptr : prepared.data() + token0 * row};
     std::vector<float> y(std::size_t(token1 - token0) * w.rows, NAN);
     kernels.matmul(w.view(), row0, row1, part, y.data(), w.rows);
@@ -62,7 +64,11 @@ Expected expected(const Product& p, int row, int token) {
   return result;
 }
 
-// Quantizing a group moves each of its activations by at most half a step, 1/254 of the group's largest.
+constexpr Numerics integer_numerics[] = {Numerics::i16, Numerics::i8};
+
+double most_code(Numerics numerics) { return numerics == Numerics::i16 ? 32639 : 127; }
+
+// Quantizing a group moves each of its activations by at most half a step.
 double quantization_bound(const Product& p, int row, int token) {
   double bound = 0;
   for (int k = 0; k < p.w.cols; k += 64) {
@@ -71,7 +77,7 @@ double quantization_bound(const Product& p, int row, int token) {
       largest = std::max(largest, std::fabs(double(p.x[token * p.stride + i])));
       weights += std::fabs(p.w.at(row, i));
     }
-    bound += largest / 254 * weights;
+    bound += largest / (2 * most_code(p.numerics)) * weights;
   }
   return bound;
 }
@@ -111,7 +117,7 @@ void check_independence(const Kernels& kernels, const Product& p) {
 
 }  // namespace
 
-TEST(exact_products) {
+TEST(products_of_float32_activations) {
   for (Storage storage : every_storage)
     for (const Shape& shape : shapes) {
       const RandomMatrix w(storage, shape.rows, shape.cols);
@@ -123,56 +129,100 @@ TEST(exact_products) {
     }
 }
 
-TEST(fast_products) {
-  for (Storage storage : every_storage)
-    for (const Shape& shape : shapes) {
-      const RandomMatrix w(storage, shape.rows, shape.cols);
-      Product p(w, shape.tokens);
-      std::vector<float> first;
-      for (const Kernels* kernels : every_set()) {
-        p.prepare(*kernels);
-        CHECK_EQ(!p.prepared.empty(), code_bits(storage) && shape.cols % 64 == 0);
-        check_products(*kernels, p);
-        check_independence(*kernels, p);
-        if (p.prepared.empty()) continue;
-        if (first.empty()) first = p.run(*kernels);
-        CHECK(same_bits(first, p.run(*kernels)));  // integer products leave nothing to the order of summation
+TEST(products_of_quantized_activations) {
+  for (Numerics numerics : integer_numerics)
+    for (Storage storage : every_storage)
+      for (const Shape& shape : shapes) {
+        const RandomMatrix w(storage, shape.rows, shape.cols);
+        Product p(w, shape.tokens);
+        std::vector<float> first;
+        for (const Kernels* kernels : every_set()) {
+          p.prepare(*kernels, numerics);
+          CHECK_EQ(!p.prepared.empty(), code_bits(storage) && shape.cols % 64 == 0);
+          check_products(*kernels, p);
+          check_independence(*kernels, p);
+          if (p.prepared.empty()) continue;
+          if (first.empty()) first = p.run(*kernels);
+          CHECK(same_bits(first, p.run(*kernels)));  // integer products leave nothing to the order of summation
+        }
       }
-    }
 }
 
-TEST(prepared_activations_are_the_same_bytes_in_every_set) {
+TEST(activations_of_8_bits_are_the_same_bytes_in_every_set) {
   for (Storage storage : code_storages)
     for (int cols : {64, 192, 576, 2048}) {
       const RandomMatrix w(storage, 1, cols);
       Product p(w, 2);
       std::vector<char> first;
       for (const Kernels* kernels : every_set()) {
-        p.prepare(*kernels);
+        p.prepare(*kernels, Numerics::i8);
         if (first.empty()) first = p.prepared;
         CHECK(first == p.prepared);
       }
     }
 }
 
-// The largest integers that a group can reach: overflow in 8- or 16-bit intermediate sums would show.
+// Activations at the ends of their range: overflow in 8- or 16-bit intermediate sums would show, and a low half of -128
+// taken for 128. `x(k)` tells column k's.
+struct Extreme {
+  const char* name;
+  float (*x)(int k);
+};
+constexpr Extreme extremes[] = {
+    {"all largest", [](int) { return 1.0f; }},
+    {"all smallest", [](int) { return -1.0f; }},
+    {"huge", [](int) { return 1e30f; }},
+    {"signs alternate", [](int k) { return k % 2 ? 1.0f : -1.0f; }},
+    {"signs alternate by pairs", [](int k) { return k % 4 < 2 ? 3.0f : -3.0f; }},
+    {"low halves of -128", [](int k) { return k % 64 == 0 ? 32639.0f : float(256 * (k % 101) - 128); }},
+    {"low halves of 127", [](int k) { return k % 64 == 0 ? -32639.0f : float(127 - 256 * (k % 101)); }},
+    {"one outlier a group", [](int k) { return k % 64 == 31 ? 1e4f : 1e-3f; }},
+    {"zeros", [](int) { return 0.0f; }},
+    {"denormal", [](int k) { return k % 2 ? 1e-38f : -1e-44f; }},
+    {"zeros beside a denormal group", [](int k) { return k < 64 ? 1e-40f : k < 128 ? 0.0f : 1.0f; }},
+};
+
 TEST(extreme_codes_and_activations) {
-  for (Storage storage : code_storages)
-    for (int code : {0x00, 0xff})
-      for (float x : {1.0f, -1.0f, 1e30f, 1e-38f, 0.0f}) {
-        RandomMatrix w(storage, 5, 192);
-        std::fill(w.data.begin(), w.data.end(), std::uint8_t(code));
-        std::fill(w.scales.begin(), w.scales.end(), std::uint16_t(0x1400));  // 2^-10
-        Product p(w, 4);
-        std::fill(p.x.begin(), p.x.end(), x);
-        for (const Kernels* kernels : every_set()) {
-          p.prepare(*kernels);
-          for (float y : p.run(*kernels)) {
-            const double want = 192 * w.at(0, 0) * (x == 1e-38f ? 0.0f : x);  // that small counts as zero
-            CHECK_NEAR(y, want, std::fabs(want) * 200 * unit_roundoff);
+  for (Numerics numerics : integer_numerics)
+    for (Storage storage : code_storages)
+      for (int code : {0x00, 0xff, 0x0f, 0x33})
+        for (const Extreme& extreme : extremes)
+          for (int tokens : {1, 4, 13}) {
+            RandomMatrix w(storage, 18, 192);
+            std::fill(w.data.begin(), w.data.end(), std::uint8_t(code));
+            std::fill(w.scales.begin(), w.scales.end(), std::uint16_t(0x1400));  // 2^-10
+            Product p(w, tokens);
+            for (int t = 0; t < tokens; t++)
+              for (int k = 0; k < w.cols; k++) p.x[t * p.stride + k] = extreme.x(k);
+            std::vector<float> first;
+            for (const Kernels* kernels : every_set()) {
+              p.prepare(*kernels, numerics);
+              check_products(*kernels, p);
+              if (first.empty()) first = p.run(*kernels);
+              CHECK(same_bits(first, p.run(*kernels)));
+            }
           }
+}
+
+// Codes that are the activations themselves: nothing is lost, so the product is the integer sum's float.
+TEST(sixteen_bits_hold_integers_exactly) {
+  for (Storage storage : code_storages) {
+    RandomMatrix w(storage, 20, 256);
+    std::fill(w.scales.begin(), w.scales.end(), std::uint16_t(0x3c00));  // 1
+    Product p(w, 5);
+    for (int t = 0; t < p.tokens; t++)
+      for (int k = 0; k < w.cols; k++)
+        p.x[t * p.stride + k] = k % 64 == 7 ? 32639.0f : float(int(generator()() % 65279) - 32639);
+    for (const Kernels* kernels : every_set()) {
+      p.prepare(*kernels, Numerics::i16);
+      const std::vector<float> y = p.run(*kernels);
+      for (int t = 0; t < p.tokens; t++)
+        for (int r = 0; r < w.rows; r++) {
+          const Expected want = expected(p, r, t);
+          CHECK_NEAR(y[std::size_t(t) * w.rows + r], want.sum, 16 * unit_roundoff * want.magnitude);
         }
-      }
+    }
+  }
 }
 
 TEST(dequantized_rows) {
