@@ -33,9 +33,9 @@ TEXTS = ROOT / "tests" / "quality" / "texts"
 INTEROP = ROOT / "tests" / "interop"
 SEQUENCES, LENGTH = 8, 256  # random ids for vaults that have no text to predict
 SEED = 7
-CHOICES = ("--trunk", "--kv")
-SWITCHES = ("--exact", "--fast")
-FORM = re.compile(r"\b(?:stored|bf16|f16|f32|q\d)\b")
+CHOICES = ("--activations", "--trunk", "--kv")
+SWITCHES = ("--exact",)
+FORM = re.compile(r"\b(?:stored|bf16|f16|f32|q\d|16|8)\b")
 
 
 @dataclass

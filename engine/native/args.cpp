@@ -53,7 +53,7 @@ const Flag kFlags[] = {
     {"--workers", "N", &Args::workers, "threads that read experts", {1, 256}},
     {"--threads", "N", &Args::threads, "threads that compute; 0: the cores of this process", {0, 1024}},
     {"--kernels", "NAME", &Args::kernels, "kernel set (default: the best that this machine runs)"},
-    {"--activations", "FORM", &Args::activations, "what weights of 2 to 8 bits meet: f32, or integers of 16 or 8 bits (default: 16)"},
+    {"--activations", "FORM", &Args::activations, "what quantized weights meet: f32, or integers of 16 or 8 bits (default: 16)"},
     {"--exact", nullptr, &Args::exact, "short for --activations f32, and --trunk stored unless that says otherwise"},
     {"--temperature", "X", &Args::temperature, "below 0.0001: greedy", {0, kMany}},
     {"--top-p", "X", &Args::top_p, "1: off", {0, 1}},

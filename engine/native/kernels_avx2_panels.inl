@@ -89,20 +89,22 @@ struct PanelActivations {
 // How many sums of neighbouring byte products are added in words before they are widened.
 constexpr int narrow_steps(Storage storage) { return storage == Storage::q8 ? 1 : 8; }
 
-// Adds the products of one plane of a group, `dwords` steps, to sums[token][half of the rows].
+// Adds the products of one plane of a group, `dwords` steps, to sums[token][half of the rows]. Called, it would
+// pass sums by memory.
 template <Storage S, Numerics N, int T>
-void add_plane(__m256i (*sums)[2], const __m256i (*steps)[2], const PanelActivations& x, const char* codes) {
+[[gnu::always_inline]] inline void add_plane(__m256i (*sums)[2], const __m256i (*steps)[2], const PanelActivations& x,
+                                             const char* codes) {
   constexpr int dwords = group_bytes(S) / 4;
   constexpr int together = N == Numerics::i16 ? 1 : narrow_steps(S) < dwords ? narrow_steps(S) : dwords;
   for (int d = 0; d < dwords; d += together) {
-    __m256i words[T][2];
+    __m256i words[T][2];  // 8 bits: sums that still fit
+    for (int t = 0; t < T; t++) words[t][0] = words[t][1] = _mm256_setzero_si256();
     for (int i = 0; i < together; i++)
       for (int t = 0; t < T; t++) {
         const __m256i q = x.spread_dword(codes, t, (d + i) * 4);
         for (int half = 0; half < 2; half++) {
           const __m256i w = steps[d + i][half];
           if constexpr (N == Numerics::i16) sums[t][half] = _mm256_add_epi32(sums[t][half], _mm256_madd_epi16(w, q));
-          else if (i == 0) words[t][half] = byte_pairs<S>(w, q);
           else words[t][half] = _mm256_add_epi16(words[t][half], byte_pairs<S>(w, q));
         }
       }

@@ -1,13 +1,15 @@
-// Integer products of the AVX-512 set for many tokens: panel_rows transposes 16 rows at a time into the order that lets
+// Integer products of the AVX-512 set for many tokens: panel_rows transposes 32 rows at a time into the order that lets
 // one instruction serve 16 rows, and uses that for all tokens.
 
-constexpr int panel_rows_count = 16;
-constexpr int panel_groups = 16;  // groups of a row at a time: 16 KiB of codes, half of a first-level cache
+constexpr int panel_rows_count = 32;
+constexpr int panel_groups = 8;       // groups of a row at a time: 16 KiB of codes, half of a first-level cache
+constexpr int most_panel_tokens = 6;  // products and totals of 6 tokens fill 24 of the 32 registers
+constexpr int fewest_panel_tokens = 3;
 
-// 16 rows side by side. codes[g][s]: four codes of each row, the ones that step s of group g multiplies.
+// 32 rows side by side. codes[g][s][h]: four codes of each of 16 rows, the ones that step s of group g multiplies.
 struct Panel {
-  alignas(64) std::uint8_t codes[panel_groups][16][64];
-  alignas(64) float scales[panel_groups][16];
+  alignas(64) std::uint8_t codes[panel_groups][16][2][64];
+  alignas(64) float scales[panel_groups][2][16];
 };
 
 // v: 16 rows of 16 dwords; becomes 16 columns.
@@ -38,17 +40,17 @@ void transpose_dwords(__m512i* v) {
 }
 
 template <Storage S, int P = 0>
-void store_planes(const __m512i* column, std::uint8_t (*steps)[16][64]) {
+void store_planes(const __m512i* column, int half, std::uint8_t (*steps)[16][2][64]) {
   constexpr int dwords = 16 / planes(S);  // of a group in one row
   for (int d = 0; d < 16; d++)
-    _mm512_store_si512(steps[d / dwords][P * dwords + d % dwords], plane<S, P>(column[d]));
-  if constexpr (P + 1 < planes(S)) store_planes<S, P + 1>(column, steps);
+    _mm512_store_si512(steps[d / dwords][P * dwords + d % dwords][half], plane<S, P>(column[d]));
+  if constexpr (P + 1 < planes(S)) store_planes<S, P + 1>(column, half, steps);
 }
 
-// Fills the panel with `groups` groups of 16 rows; `rows` of them exist, the others become zeros.
+// Fills one half of the panel with `groups` groups of 16 rows; `rows` of them exist, the others become zeros.
 template <Storage S>
-void fill_panel(const std::uint8_t* codes, const std::uint16_t* scales, int rows, int groups, int row_groups,
-                Panel& panel) {
+void fill_half(const std::uint8_t* codes, const std::uint16_t* scales, int rows, int groups, int row_groups, int half,
+               Panel& panel) {
   const std::size_t row_bytes = std::size_t(row_groups) * group_bytes(S);
   for (int g = 0; g < groups; g += planes(S)) {
     __m512i v[16];
@@ -56,17 +58,17 @@ void fill_panel(const std::uint8_t* codes, const std::uint16_t* scales, int rows
       v[r] = r < rows ? load_rest(codes + r * row_bytes + g * group_bytes(S), (groups - g) * group_bytes(S))
                       : _mm512_setzero_si512();
     transpose_dwords(v);
-    store_planes<S>(v, panel.codes + g);
+    store_planes<S>(v, half, panel.codes + g);
   }
   __m512i v[16];
   for (int r = 0; r < 16; r++)
     v[r] = r < rows ? _mm512_castps_si512(load_scales(scales + std::size_t(r) * row_groups, groups))
                     : _mm512_setzero_si512();
   transpose_dwords(v);
-  for (int g = 0; g < panel_groups; g++) _mm512_store_ps(panel.scales[g], _mm512_castsi512_ps(v[g]));
+  for (int g = 0; g < panel_groups; g++) _mm512_store_ps(panel.scales[g][half], _mm512_castsi512_ps(v[g]));
 }
 
-// T tokens' prepared activations for the groups of a panel. Tokens are `stride` bytes apart.
+// Prepared activations of some tokens for the groups of a panel. Tokens are `stride` bytes apart.
 struct PanelActivations {
   const char* codes;
   const char* scales;
@@ -91,59 +93,66 @@ struct TokenPointers {
   }
 };
 
-// Adds the products of a group's codes (16 steps, `planes` planes of steps) with the activations from `codes` on.
-template <int T>
-void add_group(__m512i* product, const std::uint8_t (*steps)[64], int planes, const char* codes, std::size_t stride) {
-  const int dwords = 16 / planes;
-  for (int p = 0; p < planes; p++) {
+// Adds the products of a group's codes with the activations from `codes` on. Called, it would pass sums by memory.
+template <Storage S, int T>
+[[gnu::always_inline]] inline void add_group(__m512i (*sums)[2], const std::uint8_t (*steps)[2][64], const char* codes,
+                                             std::size_t stride) {
+  constexpr int dwords = 16 / planes(S);
+  for (int p = 0; p < planes(S); p++) {
     const TokenPointers<T> four(codes + p * unit_bytes, stride);
     for (int d = 0; d < dwords; d++, steps++) {
-      const __m512i w = _mm512_load_si512(*steps);
-      for (int t = 0; t < T; t++) product[t] = _mm512_dpbusd_epi32(product[t], w, four.spread_dword(t, d * 4));
+      const __m512i low = _mm512_load_si512((*steps)[0]), high = _mm512_load_si512((*steps)[1]);
+      for (int t = 0; t < T; t++) {
+        const __m512i q = four.spread_dword(t, d * 4);
+        sums[t][0] = _mm512_dpbusd_epi32(sums[t][0], low, q);
+        sums[t][1] = _mm512_dpbusd_epi32(sums[t][1], high, q);
+      }
     }
   }
 }
 
-// Adds the panel's products to y for T tokens and 16 rows, or stores them there. 16 bits: the sums over the high halves,
+// Adds the panel's products to y for T tokens and 32 rows, or stores them there. 16 bits: the sums over the high halves,
 // moved up where they are, take up those over the low ones, so that a token needs no more registers than with 8.
-template <int T, Numerics N>
-void panel_tile(const Panel& panel, int planes, int groups, const PanelActivations& x, bool add, __mmask16 rows,
-                float* y, std::size_t ldy) {
+template <Storage S, Numerics N, int T>
+void panel_tile(const Panel& panel, int groups, const PanelActivations& x, bool add, const __mmask16* rows, float* y,
+                std::size_t ldy) {
   const TokenPointers<T> scales(x.scales, x.stride), offsets(x.offsets, x.stride);
-  const int unit = planes * unit_bytes * (N == Numerics::i16 ? 2 : 1);
-  __m512 total[T];
-  for (int t = 0; t < T; t++) total[t] = add ? _mm512_maskz_loadu_ps(rows, y + t * ldy) : _mm512_setzero_ps();
+  __m512 total[T][2];
+  for (int t = 0; t < T; t++)
+    for (int h = 0; h < 2; h++)
+      total[t][h] = add ? _mm512_maskz_loadu_ps(rows[h], y + t * ldy + h * 16) : _mm512_setzero_ps();
   for (int g = 0; g < groups; g++) {
-    const char* codes = x.codes + std::size_t(g / planes) * unit + g % planes * (unit_bytes / planes);
-    __m512i product[T];
+    const char* codes = x.codes + group_at<S, N>(g);
+    __m512i sums[T][2];
+    for (int t = 0; t < T; t++) sums[t][0] = sums[t][1] = _mm512_setzero_si512();
+    add_group<S, T>(sums, panel.codes[g], codes, x.stride);
     if constexpr (N == Numerics::i16) {
-      for (int t = 0; t < T; t++) product[t] = _mm512_setzero_si512();
-      add_group<T>(product, panel.codes[g], planes, codes, x.stride);
       for (int t = 0; t < T; t++)
-        product[t] = _mm512_add_epi32(_mm512_slli_epi32(product[t], 8), offsets.spread_dword(t, g * 4));
-      add_group<T>(product, panel.codes[g], planes, codes + planes * unit_bytes, x.stride);
-    } else {
-      for (int t = 0; t < T; t++) product[t] = offsets.spread_dword(t, g * 4);
-      add_group<T>(product, panel.codes[g], planes, codes, x.stride);
+        for (int h = 0; h < 2; h++) sums[t][h] = _mm512_slli_epi32(sums[t][h], 8);
+      add_group<S, T>(sums, panel.codes[g], codes + planes(S) * unit_bytes, x.stride);
     }
-    const __m512 scale = _mm512_load_ps(panel.scales[g]);
     for (int t = 0; t < T; t++) {
+      const __m512i offset = offsets.spread_dword(t, g * 4);
       const __m512 step = _mm512_castsi512_ps(scales.spread_dword(t, g * 4));
-      total[t] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(product[t]), step), scale, total[t]);
+      for (int h = 0; h < 2; h++) {
+        const __m512 product = _mm512_cvtepi32_ps(_mm512_add_epi32(sums[t][h], offset));
+        total[t][h] = _mm512_fmadd_ps(_mm512_mul_ps(product, step), _mm512_load_ps(panel.scales[g][h]), total[t][h]);
+      }
     }
   }
-  for (int t = 0; t < T; t++) _mm512_mask_storeu_ps(y + t * ldy, rows, total[t]);
+  for (int t = 0; t < T; t++)
+    for (int h = 0; h < 2; h++) _mm512_mask_storeu_ps(y + t * ldy + h * 16, rows[h], total[t][h]);
 }
 
-constexpr int most_panel_tokens = 12;  // products and totals of 12 tokens fill 24 of the 32 registers
-
-template <Numerics N, int T = most_panel_tokens>
-void panel_tokens(int tokens, const Panel& panel, int planes, int groups, const PanelActivations& x, bool add,
-                  __mmask16 rows, float* y, std::size_t ldy) {
+template <Storage S, Numerics N, int T = most_panel_tokens>
+void panel_tokens(int tokens, const Panel& panel, int groups, const PanelActivations& x, bool add,
+                  const __mmask16* rows, float* y, std::size_t ldy) {
   if constexpr (T > 1)
-    if (tokens < T) return panel_tokens<N, T - 1>(tokens, panel, planes, groups, x, add, rows, y, ldy);
-  panel_tile<T, N>(panel, planes, groups, x, add, rows, y, ldy);
+    if (tokens < T) return panel_tokens<S, N, T - 1>(tokens, panel, groups, x, add, rows, y, ldy);
+  panel_tile<S, N, T>(panel, groups, x, add, rows, y, ldy);
 }
+
+__mmask16 first_lanes(int n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : __mmask16((1u << n) - 1); }
 
 template <Storage S, Numerics N>
 void panel_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
@@ -153,24 +162,25 @@ void panel_rows(const Matrix& w, int row0, int row1, const Activations& x, float
   const int tiles = (x.tokens + most_panel_tokens - 1) / most_panel_tokens;
   Panel panel;
   for (int r = row0; r < row1; r += panel_rows_count) {
-    const int rows = row1 - r < panel_rows_count ? row1 - r : panel_rows_count;
-    const auto mask = __mmask16((1u << rows) - 1);
+    const int rows = row1 - r;
+    const __mmask16 masks[2] = {first_lanes(rows), first_lanes(rows - 16)};
     for (int g = 0; g < layout.groups; g += panel_groups) {
       const int groups = layout.groups - g < panel_groups ? layout.groups - g : panel_groups;
-      const std::size_t first_group = std::size_t(r) * layout.groups + g;
-      fill_panel<S>(codes + first_group * group_bytes(S), w.scales + first_group, rows, groups, layout.groups, panel);
+      for (int half = 0; half < 2; half++) {
+        const std::size_t first_group = std::size_t(r + half * 16) * layout.groups + g;
+        fill_half<S>(codes + first_group * group_bytes(S), w.scales + first_group, rows - half * 16, groups,
+                     layout.groups, half, panel);
+      }
       for (int tile = 0; tile < tiles; tile++) {
         const int begin = x.tokens * tile / tiles, end = x.tokens * (tile + 1) / tiles;
         const char* token = prepared + begin * layout.bytes;
         const PanelActivations part{token + group_at<S, N>(g), token + layout.scales_at + g * sizeof(float),
                                     token + layout.offsets_at + g * sizeof(std::int32_t), layout.bytes};
-        panel_tokens<N>(end - begin, panel, planes(S), groups, part, g > 0, mask, y + begin * ldy + r, ldy);
+        panel_tokens<S, N>(end - begin, panel, groups, part, g > 0, masks, y + begin * ldy + r, ldy);
       }
     }
   }
 }
-
-constexpr int fewest_panel_tokens = 3;
 
 template <Storage S, Numerics N>
 void integer_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {

@@ -16,7 +16,7 @@ struct Linear {
 };
 
 // Rows are shared out in blocks: enough to be worth a call, few enough to be even.
-inline constexpr int kRowBlock = 16;
+inline constexpr int kRowBlock = 32;
 
 inline int row_blocks(int rows) { return (rows + kRowBlock - 1) / kRowBlock; }
 

@@ -5,7 +5,7 @@ import pytest
 from bench.files import BenchError
 from bench.results import Key, Results, Sample, read, spread
 
-KEY = Key("limits", "4 GiB", "smoe --fast", 0)
+KEY = Key("limits", "4 GiB", "smoe --activations 8", 0)
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_what_was_measured_is_read_again(results, path):
     add(results, decode_tok_s=2.5, hit_rate=0.25)
     again = Results(path, "run")
     assert again.rows == results.rows
-    assert again.values("limits", "4 GiB", "smoe --fast", "decode_tok_s") == [2.5]
+    assert again.values("limits", "4 GiB", "smoe --activations 8", "decode_tok_s") == [2.5]
     assert again.has(KEY)
     assert not again.has(KEY._replace(repeat=1))
 
@@ -54,14 +54,14 @@ def test_after_a_cut_the_sample_is_measured_again(results, path):
     again = Results(path, "run")
     assert not again.has(KEY)
     add(again, decode_tok_s=4.5, hit_rate=0.75)
-    values = Results(path, "run").values("limits", "4 GiB", "smoe --fast", "decode_tok_s")
+    values = Results(path, "run").values("limits", "4 GiB", "smoe --activations 8", "decode_tok_s")
     assert values == [4.5]
 
 
 def test_the_repeats_of_a_place_are_gathered(results):
     for repeat, speed in enumerate((3.0, 1.0, 2.0)):
         add(results, KEY._replace(repeat=repeat), decode_tok_s=speed)
-    assert spread(results.values("limits", "4 GiB", "smoe --fast", "decode_tok_s")) == (2.0, 1.0, 3.0, 3)
+    assert spread(results.values("limits", "4 GiB", "smoe --activations 8", "decode_tok_s")) == (2.0, 1.0, 3.0, 3)
 
 
 def test_another_file_is_refused(path):

@@ -76,10 +76,12 @@ def test_the_forms_that_the_engine_offers():
 
   --trunk FORM          the trunk's matrices stored, as in the file, or quantized to q8 or q4; auto: q8 beyond [auto]
   --kv TYPE             keys and values as f32 or f16 [f32]
+  --activations FORM    f32, or integers of 16 or 8 bits (default: 16)
   --exact               the trunk as stored
   --threads N           threads that compute"""
     assert quality.variants(text) == [
-        *("", "--exact", "--trunk stored", "--trunk q8", "--trunk q4", "--kv f32", "--kv f16")
+        *("", "--exact", "--activations f32", "--activations 16", "--activations 8"),
+        *("--trunk stored", "--trunk q8", "--trunk q4", "--kv f32", "--kv f16"),
     ]
 
 

@@ -12,11 +12,12 @@ pytestmark = pytest.mark.native
     "flags",
     [
         (),
+        ("--exact",),
         ("--kernels", "scalar", "--ring", 2),
         ("--ring", 1, "--workers", 1, "--threads", 1, "--chunk", 7),
         ("--ring", 5, "--workers", 16, "--threads", 3, "--chunk", 1, "--conversations", 1),
     ],
-    ids=["default", "scalar", "ring of one", "tokens one by one"],
+    ids=["default", "exact", "scalar", "ring of one", "tokens one by one"],
 )
 def test_every_greedy_id(start, golden, bits, flags):
     engine = start(golden(bits).vault, *flags)
