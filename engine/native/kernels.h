@@ -34,8 +34,8 @@ struct Activations {
   int tokens, cols;
   const float* x;        // [tokens][stride]
   std::size_t stride;    // floats from one token to the next
-  Numerics numerics;     // of what was prepared
   const void* prepared;  // from Kernels::prepare of the same kernel set; null: f32
+  Numerics numerics = Numerics::f32;  // of what was prepared
 };
 
 // The keys and values that one key/value head holds for `count` consecutive positions, in a ring of `capacity` slots.

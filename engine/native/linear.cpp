@@ -60,7 +60,7 @@ Activations Input::rows(Storage storage, int first, int count) const {
   const auto skipped = static_cast<std::size_t>(first);
   const Prepared& prepared = of(storage);
   const void* codes = prepared.valid ? &prepared.memory[prepared.start() + skipped * prepared.row_bytes] : nullptr;
-  return {count, cols_, x_ + skipped * stride_, stride_, runtime_.numerics, codes};
+  return {count, cols_, x_ + skipped * stride_, stride_, codes, runtime_.numerics};
 }
 
 void multiply(const Runtime& runtime, Input& input, std::initializer_list<Product> products) {

@@ -88,7 +88,7 @@ struct Bench {
 
     const double time = undisturbed_seconds(copies, [&](int copy) {
       kernels.prepare(storage, numerics, x.data(), cols, tokens, cols, aligned);
-      const Activations activations{tokens, cols, x.data(), std::size_t(cols), numerics, aligned};
+      const Activations activations{tokens, cols, x.data(), std::size_t(cols), aligned, numerics};
       const Matrix w{storage, rows, cols, reinterpret_cast<const char*>(data.data()) + matrix_bytes * copy,
                      scales.data() + weights / 64 * copy};
       pool.for_range(rows, 16, [&](int begin, int end) { kernels.matmul(w, begin, end, activations, y.data(), rows); });

@@ -39,8 +39,8 @@ struct Product {
   // Rows [row0, row1) of tokens [token0, token1), in an exact buffer.
   std::vector<float> run(const Kernels& kernels, int row0, int row1, int token0, int token1) const {
     const std::size_t row = kernels.prepared_bytes(w.storage, numerics, w.cols);
-    const Activations part{token1 - token0, w.cols, x.data() + token0 * stride, stride, numerics,
-                           prepared.empty() ? nullptr : prepared.data() + token0 * row};
+    const Activations part{token1 - token0, w.cols, x.data() + token0 * stride, stride,
+                           prepared.empty() ? nullptr : prepared.data() + token0 * row, numerics};
     std::vector<float> y(std::size_t(token1 - token0) * w.rows, NAN);
     kernels.matmul(w.view(), row0, row1, part, y.data(), w.rows);
     return y;
