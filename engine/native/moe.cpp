@@ -98,6 +98,7 @@ void Moe::judge_expectation() {
   expected_.clear();
 }
 
+// The router's weights are floats, so that it sees float32 activations in every numerics: it chooses by small differences.
 void Moe::route(int tokens, const float* h) {
   const Timed timed(&runtime_.times.router);
   const int experts = parts_.gate.weight.rows;
