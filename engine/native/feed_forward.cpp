@@ -70,7 +70,7 @@ class Factory : public FeedForwardFactory {
   void reserve(const Moe::Parts& parts) {
     const Storage experts = arch().bits == 8 ? Storage::q8 : arch().bits == 4 ? Storage::q4 : Storage::q2;
     moe_space_.h.reserve(parts.gate.weight.storage, chunk_, arch().d_model);
-    moe_space_.h.reserve(experts, chunk_, arch().d_model);
+    moe_space_.h.reserve(experts, 1, arch().d_model);  // more tokens are gathered first
     moe_space_.expected.reserve(parts.gate.weight.storage, 1, arch().d_model);
     moe_space_.gathered.reserve(experts, moe_space_.most_rows, arch().d_model);
     moe_space_.hidden.reserve(experts, moe_space_.most_rows, arch().moe_ffn);

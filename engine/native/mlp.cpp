@@ -15,6 +15,7 @@ MlpWorkspace::MlpWorkspace(const Runtime& runtime, int d_model, int ffn, int chu
 
 std::uint64_t MlpWorkspace::token_bytes(const Runtime& runtime, int d_model, int ffn) {
   const auto floats = 2 * static_cast<std::uint64_t>(ffn) + static_cast<std::uint64_t>(d_model) + 1;
+  if (ffn == 0) return floats * sizeof(float);
   return floats * sizeof(float) + Input::most_bytes(runtime, d_model) + Input::most_bytes(runtime, ffn);
 }
 

@@ -46,7 +46,7 @@ std::uint64_t MoeWorkspace::token_bytes(const Runtime& runtime, const Architectu
   const auto d = static_cast<std::uint64_t>(a.d_model), ffn = static_cast<std::uint64_t>(a.moe_ffn);
   const auto experts = static_cast<std::uint64_t>(a.experts), k = static_cast<std::uint64_t>(a.top_k);
   const std::uint64_t pairs = k * (3 * sizeof(int) + sizeof(float) + d * sizeof(float));
-  return pairs + (experts + d + 2 * ffn) * sizeof(float) + 2 * Input::most_bytes(runtime, a.d_model) +
+  return pairs + (experts + d + 2 * ffn) * sizeof(float) + Input::most_bytes(runtime, a.d_model) +
          Input::most_bytes(runtime, a.moe_ffn);
 }
 

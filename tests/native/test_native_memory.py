@@ -40,11 +40,13 @@ def told(status):
     return sum(status[name] for name in ("trunk", "ring", "kv", "buffers"))
 
 
-def test_the_figures_add_up_to_the_resident_set(program, vault):
-    large = after_a_prompt(program, vault, "--ctx", 4096, "--chunk", 4096)
-    small = after_a_prompt(program, vault, "--ctx", 4096, "--chunk", 32)
+# Quantized activations are counted for every input, also for those that meet the float weights of a trunk as stored.
+@pytest.mark.parametrize(("flags", "apart"), [(["--exact"], 0.05), ([], 0.1), (["--trunk", "q8"], 0.05)])
+def test_the_figures_add_up_to_the_resident_set(program, vault, flags, apart):
+    large = after_a_prompt(program, vault, "--ctx", 4096, "--chunk", 4096, *flags)
+    small = after_a_prompt(program, vault, "--ctx", 4096, "--chunk", 32, *flags)
     assert large["rss"] - small["rss"] > 32 * MIB
-    assert told(large) - told(small) == pytest.approx(large["rss"] - small["rss"], rel=0.05)
+    assert told(large) - told(small) == pytest.approx(large["rss"] - small["rss"], rel=apart)
     assert told(large) == pytest.approx(large["rss"], rel=0.05)
 
 
