@@ -116,7 +116,7 @@ class Options:
     max_body_mb: int = option(32, _int, "largest request body, MiB", 1)
     allow_origin: tuple[str, ...] = option((), _list, "web origins that may call the API, comma-separated")
     allow_anyone: bool = option(False, _bool, "1: serve other machines although there is no API key")
-    log_days: int = option(90, _int, "days that the request log and events are kept; 0: for ever", 0)
+    log_days: int = option(90, _int, "days that the request log and events are kept; 0: for ever", 0, 36_500)
     log_text: bool = option(False, _bool, "1: keep the text of prompts and replies in the request log")
     checkpoints_dir: Path = option(BASE_DIR / "checkpoints", _path, "where <name>/ holds a vault's tokenizer")
     data_dir: Path = option(BASE_DIR / "data", _path, "database, secret key and run files")

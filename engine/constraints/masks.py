@@ -94,8 +94,8 @@ class TokenMasks:
 
 
 def _reason(matcher: LLMatcher) -> str:
-    """The library's words, without the grammar that it quotes where the fault is in a schema."""
-    text = matcher.get_error()
+    """The library's words, without its own state, or the grammar that it quotes where the fault is in a schema."""
+    text = matcher.get_error().partition("<state>")[0].replace("NoExtensionBias", "no finite text fits it")
     _, of_schema, fault = text.partition("failed to compile JSON schema: ")
     if of_schema:
         text = _QUOTED_LINE.split(fault)[0].replace("Unimplemented keys:", "these keywords are not supported:")

@@ -144,6 +144,17 @@ def test_a_body_that_is_no_gzip(http, body):
     assert "gzip" in answer.json()["error"]["message"]
 
 
+def test_a_heap_of_empty_gzip_members_is_refused_before_it_is_unpacked(http, script):
+    """Each member's end copies what follows: 1.6 million of them in 32 MiB would take a core for hours."""
+    body = json.dumps(chat()).encode()
+    blocks = b"".join(gzip.compress(body[at : at + 1]) for at in range(len(body)))  # bgzip and pigz make many members
+    assert zipped(http, blocks).status_code == 200
+    answer = zipped(http, gzip.compress(b"") * 100_000 + gzip.compress(body))
+    assert answer.status_code == 400
+    assert "members" in answer.json()["error"]["message"]
+    assert len(script.requests) == 1
+
+
 @pytest.mark.parametrize("encoding", ["zstd", "br", "deflate", "gzip, gzip"])
 def test_other_compressions_are_refused_clearly(http, encoding):
     answer = zipped(http, b"{}", encoding)

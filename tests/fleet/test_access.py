@@ -125,10 +125,23 @@ def test_key_commands(capsys, fleet_dir):
         call_command("create_api_key", "alice")
     with pytest.raises(CommandError, match="no vault other"):
         call_command("create_api_key", "bob", "--vault", "other")
+    with pytest.raises(CommandError, match=r"^name: This field cannot be blank"):
+        call_command("create_api_key", "")
+    with pytest.raises(CommandError, match=r"^tokens-a-day: "):
+        call_command("create_api_key", "bob", "--tokens-a-day", "-5")
     call_command("revoke_api_key", "alice")
     assert ApiKey.objects.get().revoked is not None
     with pytest.raises(CommandError, match="the keys are: alice"):
         call_command("revoke_api_key", "carol")
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "nan", "inf", "1e12", "soon"])
+@pytest.mark.parametrize("command", [("create_api_key", "alice"), ("usage",)])
+def test_days_that_are_none(command, days):
+    """A key that has expired before it is made would close the door of a server without keys."""
+    with pytest.raises(CommandError, match="no number of days above 0"):
+        call_command(*command, "--days", days)
+    assert not ApiKey.objects.exists()
 
 
 def test_usage_by_key_and_day(capsys):

@@ -5,6 +5,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from fleet import keys
+from fleet.management import arguments
 from fleet.models import Vault
 
 
@@ -13,7 +14,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser):
         parser.add_argument("name", help="whose key it is, as logs and usage name it")
-        parser.add_argument("--days", type=float, help="how long it is valid; for ever without")
+        parser.add_argument("--days", type=arguments.days, help="how long it is valid; for ever without")
         parser.add_argument("--requests-at-once", type=int, metavar="N", help="running and waiting ones together")
         parser.add_argument("--tokens-a-day", type=int, metavar="N", help="prompt and reply together, by UTC day")
         parser.add_argument("--vault", action="append", default=[], metavar="ID", help="only this one; may be repeated")
@@ -30,7 +31,7 @@ class Command(BaseCommand):
                 tokens_a_day=tokens_a_day,
             )
         except ValidationError as error:
-            raise CommandError(" ".join(error.messages)) from None
+            raise CommandError(arguments.faults(error)) from None
         row.vaults.set(vaults)
         self.stdout.write(key)
         self.stderr.write("Keep it: it cannot be shown again.")

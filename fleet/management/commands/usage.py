@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from django.core.management.base import BaseCommand
 from django.db.models import Sum
 
+from fleet.management import arguments
 from fleet.models import Usage
 from fleet.tables import table
 from fleet.usage import with_user
@@ -15,7 +16,7 @@ class Command(BaseCommand):
     help = "Prints what each key (or, without keys, each address), or each user, has used, by UTC day."
 
     def add_arguments(self, parser):
-        parser.add_argument("--days", type=int, default=30, help="how far back (default 30)")
+        parser.add_argument("--days", type=arguments.days, default=30, help="how far back (default 30)")
         parser.add_argument("--client", help="only this key or address")
         parser.add_argument("--by", choices=("client", "user"), default="client", help="user: who owns the keys now")
         parser.add_argument("--json", action="store_true", help="print JSON")
