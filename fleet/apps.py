@@ -7,8 +7,11 @@ class FleetConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks  # noqa: F401 - registers them
+        from .connections import close_with_requests
         from .keys import keyring
         from .models import ApiKey
+
+        close_with_requests()
 
         def forget(**signal) -> None:
             keyring.forget()

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -244,3 +245,13 @@ def test_the_printed_link_makes_the_operator_once(server):
         assert (page.status_code, page.url.path) == (200, "/admin/")
         assert newcomer.get(f"{server.url}/admin/live.json").json()["engine"]
     assert httpx.get(link).status_code == 404
+
+
+def test_pages_leave_no_database_connections_behind(server):
+    """Each page has a thread of its own; a connection, which has the write-ahead log open once, ends with it."""
+    log, process = str(server.directory / "data" / "db.sqlite3-wal"), psutil.Process(server.process.pid)
+    with ThreadPoolExecutor(60) as pool:
+        pages = list(pool.map(lambda _: httpx.get(f"{server.url}/admin/login/", timeout=60), range(60)))
+    assert {page.status_code for page in pages} == {200}
+    left = sum(file.path == log for file in process.open_files())
+    assert left <= min(32, os.cpu_count() + 4) + 2  # those of the pool's threads stay
