@@ -101,8 +101,6 @@ def _ceiling(results: Results, place: tuple[str, str, str], layers: int, memory:
 
 
 def bytes_computed(layers: int, trunk: float, slot: float) -> float:
-    """What a token reads from memory: the trunk without its embedding, and top-k experts a layer."""
-    plan = geometry.plan(layers)
-    a = plan.architecture
-    embedding = 2 * plan.vocab_size * plan.d_model  # bfloat16 whatever --trunk says, for it is not the head
-    return trunk - embedding + a.layers * a.top_k * slot
+    """What a token reads from memory: the trunk, where its embedding is not, and top-k experts a layer."""
+    a = geometry.plan(layers).architecture
+    return trunk + a.layers * a.top_k * slot

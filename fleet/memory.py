@@ -42,12 +42,12 @@ def need(vault: Vault, positions: int, form: str) -> Need | None:
 
 
 def _trunk(vault: Vault, form: str) -> int:
-    stored = vault.matrix_bytes or 0
+    stored, loaded = vault.matrix_bytes or 0, vault.scout_bytes - (vault.unloaded_bytes or 0)
     if form == "auto":
         form = "q8" if stored > LARGEST_STORED else "stored"
     if form == "stored":
-        return vault.scout_bytes
-    return vault.scout_bytes - stored + int((vault.matrix_weights or 0) * WEIGHT_BYTES[form])
+        return loaded
+    return loaded - stored + int((vault.matrix_weights or 0) * WEIGHT_BYTES[form])
 
 
 def installed() -> int:

@@ -54,6 +54,7 @@ class Vault(models.Model):
     record_bytes = models.BigIntegerField(_("expert record"), null=True)
     matrix_bytes = models.BigIntegerField(null=True, help_text=_("Of the scout, what --trunk may quantize."))
     matrix_weights = models.BigIntegerField(null=True)
+    unloaded_bytes = models.BigIntegerField(null=True, help_text=_("Of the scout, what stays in the file."))
     vocab_size = models.BigIntegerField(_("vocabulary"), null=True)
     trained_context = models.BigIntegerField(null=True)
     eos_ids = models.JSONField(_("end-of-sequence ids"), default=list, blank=True)

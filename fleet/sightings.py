@@ -17,7 +17,7 @@ from .models import Vault
 
 VAULT_SUFFIX = ".smoe"
 SCOUT_SUFFIX = ".scout.safetensors"
-READER_VERSION = 2  # raise it when discovery reads more from the same files: every row is then read again
+READER_VERSION = 3  # raise it when discovery reads more from the same files: every row is then read again
 
 
 @dataclass(frozen=True, slots=True)

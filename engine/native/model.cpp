@@ -47,10 +47,10 @@ Error Model::load(Weights& weights) {
 
 // Without a head of its own the model is tied: the embedding serves as one.
 Error Model::load_head(Weights& weights) {
-  if (Error error = weights.linear("model.embed_tokens", vocab_, d_model_, &embedding_)) return error;
-  head_ = embedding_;
-  if (weights.has("lm_head.weight"))
-    if (Error error = weights.linear("lm_head", vocab_, d_model_, &head_)) return error;
+  const std::string embedding = "model.embed_tokens";
+  if (Error error = weights.embedding(embedding, vocab_, d_model_, &embedding_)) return error;
+  if (Error error = weights.linear(weights.has("lm_head.weight") ? "lm_head" : embedding, vocab_, d_model_, &head_))
+    return error;
   head_input_.reserve(head_.weight.storage, 1, d_model_);
   return weights.vector("model.norm.weight", d_model_, &norm_);
 }
@@ -70,7 +70,7 @@ Error Model::forward(Conversation& conversation, std::span<const int> ids, const
   *was_interrupted = false;
   conversation.begin(batch.tokens);
   attention_->begin(batch);
-  embed(ids);
+  if (Error error = embed(ids)) return error;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     if ((*was_interrupted = interrupted())) return {};
     if (Error error = run_layer(i, batch)) return error;
@@ -95,9 +95,13 @@ void Model::expect(std::size_t index) {
   layer.feed_forward->expect(ahead_.data());
 }
 
-void Model::embed(std::span<const int> ids) {
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    runtime_.kernels.dequantize_row(embedding_.weight, ids[i], &x_[i * static_cast<std::size_t>(d_model_)]);
+Error Model::embed(std::span<const int> ids) {
+  float* out = x_.data();
+  for (const int id : ids) {
+    if (Error error = embedding_.row(runtime_.kernels, id, out)) return error;
+    out += d_model_;
+  }
+  return {};
 }
 
 const float* Model::normed(const std::vector<float>& weight, int tokens) {

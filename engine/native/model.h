@@ -43,7 +43,7 @@ class Model {
   Error load(Weights& weights);
   Error load_head(Weights& weights);
   Error load_layer(Weights& weights, int layer, Layer* out);
-  void embed(std::span<const int> ids);
+  Error embed(std::span<const int> ids);
   const float* normed(const std::vector<float>& weight, int tokens);
   Error run_layer(std::size_t index, const Batch& batch);
   void expect(std::size_t index);
@@ -51,7 +51,8 @@ class Model {
   Runtime& runtime_;
   int layer_count_, d_model_, chunk_, vocab_;
   float epsilon_;
-  Linear embedding_, head_;
+  Embedding embedding_;
+  Linear head_;
   std::vector<float> norm_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<AttentionFactory> attention_;

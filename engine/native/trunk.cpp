@@ -15,12 +15,14 @@ Error Trunk::open(const std::string& path, int layers, TrunkForm form, std::uniq
 Error Trunk::load(ThreadPool& pool, const LoadProgress& progress) {
   if (Error error = Pages::allocate(layout_.bytes, &pages_)) return {path_ + ": " + error.message};
   if (Error error = load_tensors(*file_, layout_, pool, progress, pages_.data())) return error;
-  file_.reset();
   for (const PlacedTensor& tensor : layout_.tensors) {
     const bool scaled = tensor.storage != tensor.source;
     const auto* scales = reinterpret_cast<const std::uint16_t*>(pages_.data() + tensor.scales);
-    tensors_.emplace(tensor.name, Tensor{tensor.storage, pages_.data() + tensor.data, scaled ? scales : nullptr});
+    tensors_.emplace(tensor.name,
+                     Tensor{tensor.storage, pages_.data() + tensor.data, scaled ? scales : nullptr, tensor.begin});
   }
+  if (const auto& left = layout_.left_in_file)
+    tensors_.emplace(left->name, Tensor{left->source, nullptr, nullptr, left->begin});
   return {};
 }
 

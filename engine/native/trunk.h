@@ -14,8 +14,9 @@ namespace smoe {
 
 struct Tensor {
   Storage storage;
-  const void* data;             // aligned to 64
+  const void* data;             // aligned to 64; null: left in the file
   const std::uint16_t* scales;  // null unless storage is qN
+  std::uint64_t begin;          // in the file
 };
 
 class Trunk {
@@ -26,6 +27,7 @@ class Trunk {
   Error load(ThreadPool& pool, const LoadProgress& progress = {});
 
   const std::string& path() const { return path_; }
+  const File& file() const { return *file_; }
   const SafetensorsHeader& header() const { return header_; }
   std::uint64_t bytes() const { return layout_.bytes; }  // of memory that the tensors take
   TrunkForm form() const { return layout_.form; }
@@ -39,7 +41,7 @@ class Trunk {
   Trunk() = default;
 
   std::string path_;
-  std::unique_ptr<File> file_;  // until it is loaded
+  std::unique_ptr<File> file_;
   SafetensorsHeader header_;
   TrunkLayout layout_;
   Pages pages_;

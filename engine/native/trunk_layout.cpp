@@ -20,6 +20,10 @@ bool is_quantizable(std::string_view name, const SafetensorsEntry& entry, bool t
   return matrix && entry.shape.size() == 2 && entry.shape[1] % kGroup == 0 && storage_of(entry.dtype).has_value();
 }
 
+bool stays_in_file(std::string_view name, const SafetensorsEntry& entry, bool tied) {
+  return name == kEmbedding && !tied && entry.end - entry.begin > kLargestEmbedding;
+}
+
 struct Placing {
   const SafetensorsHeader& header;
   int layers;
@@ -35,6 +39,10 @@ struct Placing {
     if (!source || !is_of_trunk(name, layers)) return;
     const std::uint64_t bytes = entry.end - entry.begin;
     PlacedTensor tensor{name, *source, *source, bytes / element_bytes(entry.dtype), header.data_offset + entry.begin, 0, 0};
+    if (stays_in_file(name, entry, tied)) {
+      layout.left_in_file = tensor;
+      return;
+    }
     if (layout.form == TrunkForm::stored || !is_quantizable(name, entry, tied)) {
       tensor.data = take(bytes);
     } else {

@@ -14,6 +14,14 @@ Error Weights::linear(const std::string& name, int rows, int cols, Linear* out) 
   return has(name + ".bias") ? vector(name + ".bias", rows, &out->bias) : Error{};
 }
 
+Error Weights::embedding(const std::string& name, int rows, int cols, Embedding* out) {
+  Tensor tensor;
+  if (Error error = require(name + ".weight", {rows, cols}, &tensor)) return error;
+  *out = tensor.data ? Embedding({tensor.storage, rows, cols, tensor.data, tensor.scales})
+                     : Embedding(trunk_.file(), tensor.begin, tensor.storage, rows, cols);
+  return {};
+}
+
 Error Weights::vector(const std::string& name, int count, std::vector<float>* out) {
   Tensor tensor;
   if (Error error = require(name, {count}, &tensor)) return error;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "embedding.h"
 #include "error.h"
 #include "linear.h"
 #include "trunk.h"
@@ -21,6 +22,7 @@ class Weights {
 
   // `name`.weight of this shape, and `name`.bias where there is one.
   Error linear(const std::string& name, int rows, int cols, Linear* out);
+  Error embedding(const std::string& name, int rows, int cols, Embedding* out);
   Error vector(const std::string& name, int count, std::vector<float>* out);
 
   // A tensor of the layers, the last norm or the head that nothing asked for belongs to a feature that this engine

@@ -48,6 +48,7 @@ class Identity:
     scout_bytes: int
     matrix_bytes: int  # of scout_bytes, what the engine may quantize while it loads
     matrix_weights: int
+    unloaded_bytes: int  # of scout_bytes, what stays in the file
     record_bytes: int  # the largest expert, padded: what a slot of the ring must hold
     description: str
     lineage: str
@@ -89,6 +90,7 @@ def identify(smoe: Path, scout_path: Path, config_path: Path | None = None) -> I
         vault_bytes=structure.length,
         scout_bytes=os.stat(scout_path).st_size,
         matrix_bytes=sum(info.size for info in matrices),
+        unloaded_bytes=trunk.left_in_file(header),
         matrix_weights=sum(math.prod(info.shape) for info in matrices),
         record_bytes=int(structure.table["padded_size"].max()),
         description=str(metadata.get("description", "")),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Shapes = dict[str, tuple[int, ...]]
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"  # absent when tied to the embedding
+LARGEST_EMBEDDING = 64 << 20  # bytes that the engine takes into memory
 SHARED_GATE = "shared_expert_gate.weight"
 ROUTERS = ("mlp.gate.weight", "block_sparse_moe.gate.weight")  # the second: Mixtral
 SHARED = ("mlp.shared_expert", "mlp.shared_experts")
@@ -113,6 +114,13 @@ def matrices(header: ScoutHeader) -> list[str]:
         and len(info.shape) == 2
         and info.shape[1] % GROUP == 0
     ]
+
+
+def left_in_file(header: ScoutHeader) -> int:
+    """Bytes of an embedding that the engine reads row by row: a large one that is not the head too."""
+    embedding = header.tensors.get(EMBEDDING)
+    large = embedding is not None and embedding.size > LARGEST_EMBEDDING and HEAD in header.tensors
+    return embedding.size if large else 0
 
 
 def problems(structure: Structure, a: Architecture, header: ScoutHeader) -> list[str]:

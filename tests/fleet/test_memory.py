@@ -42,6 +42,21 @@ def test_the_trunk_in_each_form(matrix_mib, form, trunk_mib):
     assert needed.whole == needed.trunk + needed.window + 50 * MIB
 
 
+def test_an_embedding_that_stays_in_the_file_needs_no_memory():
+    large = vault(1024)
+    large.unloaded_bytes = 70 * MIB
+    assert memory.need(large, positions=1024, form="stored").trunk == 1054 * MIB
+
+
+@pytest.mark.parametrize(
+    ("rows", "tied", "unloaded"),
+    [(1 << 19, False, 0), ((1 << 19) + 1, False, (64 << 20) + 128), ((1 << 19) + 1, True, 0)],
+)
+def test_a_large_embedding_stays_in_the_file_unless_it_is_the_head(tmp_path, rows, tied, unloaded):
+    pair = synthetic.write(tmp_path / "a.smoe", vocab_size=rows, tied=tied, layers=1)
+    assert reader.identify(*pair).unloaded_bytes == unloaded
+
+
 @pytest.mark.parametrize("tied", [False, True])
 def test_what_of_a_scout_may_be_quantized(tmp_path, tied):
     """2 layers: q and o of 64 x 64, k and v of 32 x 64, and the head, own or tied, of 128 x 64. Not the routers."""

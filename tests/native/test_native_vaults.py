@@ -48,6 +48,17 @@ def test_logits(program, tmp_path, form, flags):
     check(program, synthetic.write(tmp_path / "v.smoe", **form), tmp_path / "logits", *flags)
 
 
+def test_a_large_embedding_is_read_row_by_row(program, tmp_path):
+    vocab, width = (64 << 20) // (2 * 256) + 1, 256
+    pair = synthetic.write(tmp_path / "v.smoe", vocab_size=vocab, d_model=width, layers=1)
+    ids = [0, vocab - 1, 70_000, 70_000, 3]
+    got = native_engine.logits(program, pair[0], ids, tmp_path / "logits", "--exact")
+    expected = ReferenceModel(*pair).logits(ids)
+    assert abs(got - expected).max() <= 1e-3 * abs(expected).max()
+    with native_engine.Engine(program, pair[0], "--exact") as engine:
+        assert engine.status()["trunk"] < pair[1].stat().st_size - 2 * vocab * width + (1 << 20)
+
+
 @pytest.mark.parametrize("chunk", [1, 5, 512])
 def test_the_window_slides_exactly(program, tmp_path, chunk):
     pair = synthetic.write(tmp_path / "v.smoe")

@@ -142,7 +142,23 @@ TEST(forms_by_name_and_shape) {
   CHECK_EQ(q8(one("model.embed_tokens.weight", "BF16", 2, 64) + empty_head, "model.embed_tokens.weight"), Storage::bf16);
 }
 
-// Only sizes are read here: the file that this header belongs to is not there.
+// Only sizes are read here and below: the files that these headers belong to are not there.
+TEST(a_large_embedding_stays_in_the_file_unless_it_is_the_head) {
+  const std::string name = "model.embed_tokens.weight";
+  const std::string head = R"(,"lm_head.weight":{"dtype":"BF16","shape":[0,64],"data_offsets":[0,0]})";
+  const auto layout = [&](std::uint64_t rows, const std::string& others) {
+    SafetensorsHeader header;
+    const std::string json = "{" + one(name, "BF16", rows, 1024) + others + "}";
+    CHECK_EQ(parse_safetensors_header(json, std::uint64_t{1} << 40, &header).message, "");
+    const TrunkLayout found = lay_out_trunk(header, kLayers, TrunkForm::stored);
+    return std::pair{found.left_in_file.has_value(), found.bytes};
+  };
+  constexpr std::uint64_t kBytes = 64 << 20;  // of 32,768 rows
+  CHECK(layout(32768, head) == (std::pair{false, kBytes}));
+  CHECK(layout(32769, head) == (std::pair{true, std::uint64_t{0}}));
+  CHECK(layout(32769, "") == (std::pair{false, kBytes + 2048}));
+}
+
 TEST(automatic_quantizes_beyond_a_gibibyte) {
   const std::string name = "lm_head.weight";
   const auto form = [&](std::uint64_t rows, std::uint64_t cols) {
