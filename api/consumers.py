@@ -31,6 +31,7 @@ HOLD_SECONDS = 0.08
 # The same with --context-overflow error where the prompt may be too long: clients compact at a 400, not in a stream.
 LONGEST_HOLD_SECONDS = 2.0
 KEEP_ALIVE_SECONDS = 8.0
+BREATH_SECONDS = 0.0005  # at most between two turns of the event loop while a stream is written
 
 Handler = Callable[[Request], Awaitable[JsonAnswer | StreamAnswer]]
 
@@ -121,7 +122,7 @@ class Exchange:
         self.policy = AccessPolicy.from_settings()
         self.begun = False
         self.stopping = False  # the server ends, not the client
-        self.last_sent = 0.0
+        self.last_sent = self.breathed = 0.0
         self.writing = asyncio.Lock()
 
     async def run(self, body: bytes, body_bytes: int) -> None:
@@ -214,7 +215,15 @@ class Exchange:
                 await self._begin(200, sse.HEADERS)
             self.last_sent = asyncio.get_running_loop().time()
             await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await asyncio.sleep(0)  # lets the transport write: a source that never waits would delay its first chunk
+        await self._breathe()
+
+    async def _breathe(self) -> None:
+        """Lets the transport write: a source that never waits would delay its first chunk. A turn of the loop for each
+        would cost more than the chunk."""
+        now = asyncio.get_running_loop().time()
+        if now - self.breathed >= BREATH_SECONDS:
+            self.breathed = now
+            await asyncio.sleep(0)
 
     async def _keep_alive(self, answer: StreamAnswer) -> None:
         """Begins the response when its first chunk is late, then fills every silence."""
