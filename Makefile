@@ -58,7 +58,7 @@ test: lint build/smoe-engine  ## everything
 	@mkdir -p build; nice -n 19 $(MAKE) --no-print-directory JOBS=1 build/asan/.built build/tsan/.built > build/sanitizers.log 2>&1 & builds=$$!; \
 	  trap "kill $$builds 2> /dev/null || true" EXIT; $(MAKE) --no-print-directory test-python; \
 	  echo "Waiting for the engine's builds under the sanitizers ..."; wait $$builds || { cat build/sanitizers.log; exit 1; }
-	@$(MAKE) --no-print-directory test-native test-postgres
+	@$(MAKE) --no-print-directory -j 2 test-native test-postgres
 
 test-clients: $(VENV)/.dev build/smoe-engine demo  ## real clients (Claude Code, Codex, ...), installed into .cache/clients, and slow tests
 	@$(BIN)/python -m pytest -m "clients or slow" tests/clients tests/quality
@@ -79,10 +79,10 @@ build/tsan/.built: $(ENGINE_SOURCES) | $(VENV)/.runtime
 	@$(NATIVE) -B build/tsan -DSMOE_SANITIZE=thread > /dev/null && $(BIN)/cmake --build build/tsan -j $(JOBS) && touch $@
 
 test-asan: build/asan/.built
-	@$(BIN)/ctest --test-dir build/asan --output-on-failure
+	@$(BIN)/ctest --test-dir build/asan -j $(JOBS) --output-on-failure
 
 test-tsan: build/tsan/.built
-	@$(BIN)/ctest --test-dir build/tsan --output-on-failure
+	@$(BIN)/ctest --test-dir build/tsan -j $(JOBS) --output-on-failure
 
 test-native: test-asan test-tsan  ## the engine's own tests under ASan, UBSan and TSan
 
