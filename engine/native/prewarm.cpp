@@ -31,8 +31,10 @@ void Prewarm::begin(const Vault& vault, const Popularity& uses, ExpertRing& ring
       order_.push_back({layer, expert, sum > 0 ? static_cast<float>(count / sum) : 0});
     }
   }
+  const RingCounters counters = ring.counters();
+  const bool has_seen_requests = counters.hits + counters.misses > 0;  // what it has learned from them stays
   for (const Place& place : order_)
-    ring.expect(place.moe_index, place.expert, place.share * static_cast<float>(vault.architecture().top_k));
+    if (!has_seen_requests) ring.expect(place.moe_index, place.expert, place.share * static_cast<float>(vault.architecture().top_k));
   // Of equal ones those of all layers in turn: a ring that holds a part of the vault then has a part of each layer.
   std::stable_sort(order_.begin(), order_.end(), [](const Place& a, const Place& b) {
     return a.share != b.share ? a.share > b.share : a.expert < b.expert;

@@ -392,6 +392,18 @@ TEST(warming_takes_the_popular_experts_and_no_cached_one_away) {
   CHECK_EQ(bench.ring->counters().bytes_read, 4 * bench.record_bytes());
 }
 
+TEST(what_was_needed_before_warming_is_not_forgotten) {
+  Bench bench(3);
+  for (int pass = 0; pass < 8; ++pass) {
+    bench.use(0, 2);
+    bench.use(1, pass);
+  }
+  Prewarm prewarm;
+  prewarm.begin(*bench.vault, {}, *bench.ring);
+  for (const auto& [layer, expert] : {std::pair{2, 1}, {0, 0}, {1, 0}, {2, 0}}) bench.use(layer, expert);
+  CHECK(bench.use(0, 2));
+}
+
 TEST(what_earlier_runs_needed_most_stays_longest) {
   Bench bench(3);
   Prewarm prewarm;
