@@ -16,7 +16,21 @@ from .models import Vault
 
 @register()
 def installation(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    return list(_engine()) + list(_directory())
+    return list(_engine()) + list(_directory()) + list(_proxy())
+
+
+@register(Tags.security, deploy=True)
+def deployment(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    if settings.BEHIND_PROXY:
+        return []
+    return [
+        Warning(
+            "Passwords, keys and prompts are not encrypted on their way.",
+            hint="For other machines put a proxy that ends TLS before the server (deploy/nginx.conf) "
+            "and set SMOE_HTTPS=1. On this machine alone nothing is missing.",
+            id="smoe.W012",
+        )
+    ]
 
 
 @register(Tags.database)
@@ -63,6 +77,15 @@ def _directory() -> Iterator[CheckMessage]:
             f"--vault {vault} has the name of a file in the fleet directory, which is not served.",
             hint="Rename one of them.",
             id="smoe.W006",
+        )
+
+
+def _proxy() -> Iterator[CheckMessage]:
+    if settings.BEHIND_PROXY and not any(origin.startswith("https://") for origin in settings.SMOE.allow_origin):
+        yield Warning(
+            "SMOE_HTTPS=1, but the proxy's address is not known: what comes by it may be refused.",
+            hint="Name it with --allow-origin https://NAME (SMOE_ALLOW_ORIGIN).",
+            id="smoe.W013",
         )
 
 

@@ -104,7 +104,7 @@ class Keyring:
     @property
     def needed(self) -> bool:
         """A revoked key still counts: revoking the last one must not open the server."""
-        return bool(self._keys) or not (settings.SMOE.allow_anyone or is_loopback(settings.SMOE.host))
+        return bool(self._keys) or (_strangers_come(settings.SMOE.host) and not settings.SMOE.allow_anyone)
 
     def read(self) -> None:
         """Blocking."""
@@ -145,12 +145,17 @@ class Keyring:
 
 def refusal_to_listen(host: str) -> str | None:
     """Why a server must not listen on `host` yet; None where it may. Blocking."""
-    if is_loopback(host) or settings.SMOE.allow_anyone or ApiKey.objects.exists():
+    if not _strangers_come(host) or settings.SMOE.allow_anyone or ApiKey.objects.exists():
         return None
+    way = f"{host} can be reached" if not is_loopback(host) else "With SMOE_HTTPS=1 a proxy lets this server be reached"
     return (
-        f"{host} can be reached from other machines and there is no key to keep strangers out: make one with "
+        f"{way} from other machines and there is no key to keep strangers out: make one with "
         "`manage.py create_api_key NAME`, or start with --allow-anyone 1."
     )
+
+
+def _strangers_come(host: str) -> bool:
+    return settings.BEHIND_PROXY or not is_loopback(host)
 
 
 def is_loopback(host: str) -> bool:

@@ -30,8 +30,13 @@ def serving(data: Path, *flags: str, **environment: str) -> Iterator[str]:
             text=True,
         )
         try:
-            if not any(line.startswith("Ctrl-C") for line in server.stdout):
-                raise AssertionError((data / "server.log").read_text())
+            with (data / "said").open("w") as said:
+                for line in server.stdout:
+                    said.write(line)
+                    if line.startswith("Ctrl-C"):
+                        break
+                else:
+                    raise AssertionError((data / "server.log").read_text())
             yield json.loads((data / "server.json").read_text())["url"]
         finally:
             server.send_signal(signal.SIGINT)

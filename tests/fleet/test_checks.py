@@ -1,6 +1,11 @@
 """What `manage.py check` says of an installation."""
 
 import dataclasses
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import vault_pairs as pairs
@@ -9,6 +14,7 @@ from django.core.checks import run_checks
 from fleet import catalog
 
 pytestmark = pytest.mark.django_db
+ROOT = Path(__file__).parents[2]
 
 
 def ids(**kwargs) -> set[str]:
@@ -58,3 +64,26 @@ def test_what_is_wrong_with_the_vaults(engine, fleet_dir):
     pairs.make(fleet_dir, "mute")
     catalog.forget_look()
     assert ids(databases=["default"]) == {"smoe.W008", "smoe.W009"}
+
+
+def test_a_proxy_without_its_address(engine, settings):
+    settings.BEHIND_PROXY = True
+    assert ids() == {"smoe.W013"}
+    settings.SMOE = dataclasses.replace(settings.SMOE, allow_origin=("https://models.example.org",))
+    assert ids() == set()
+
+
+@pytest.mark.parametrize(("https", "said"), [("1", set()), ("", {"smoe.W012"})])
+def test_what_a_deployment_is_told(engine, fleet_dir, tmp_path, https, said):
+    """In a process of its own: Django's security checks read the settings as they were when it began."""
+    environment = os.environ | {
+        "SMOE_HTTPS": https,
+        "SMOE_ALLOW_ORIGIN": "https://models.example.org",
+        "SMOE_DATA_DIR": str(tmp_path / "data"),
+        "SMOE_VAULT_DIR": str(fleet_dir),
+        "SMOE_ENGINE": str(engine),
+    }
+    command = [sys.executable, "manage.py", "check", "--deploy"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert set(re.findall(r"\((\w+\.W\d+)\)", done.stderr)) == said

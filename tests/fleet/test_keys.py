@@ -113,6 +113,15 @@ def test_listening_beyond_loopback_needs_a_key_or_a_flag(settings, host, refused
     assert keys.refusal_to_listen(host) is None
 
 
+def test_behind_a_proxy_a_key_is_needed_on_loopback_too(settings):
+    settings.BEHIND_PROXY = True
+    assert "SMOE_HTTPS=1" in keys.refusal_to_listen("127.0.0.1")
+    assert keyring().needed
+    settings.SMOE = dataclasses.replace(settings.SMOE, allow_anyone=True)
+    assert keys.refusal_to_listen("127.0.0.1") is None
+    assert not keyring().needed
+
+
 def test_requests_at_once_are_counted_and_given_back():
     ring = keyring_of(a=key_row("alice", "s", requests_at_once=2))
     running = [record("alice"), record("alice")]

@@ -57,8 +57,9 @@ class Command(BaseCommand):
             raise CommandError(server.failure)
 
     def _say_ready(self, url: str) -> None:
+        place, url = url, _public(url)
         self.stdout.write(
-            f"S-MoE is serving on {url}\n"
+            f"S-MoE is serving on {place}\n"
             f"  chat console        {url}/\n"
             f"  OpenAI base URL     {url}/v1\n"
             f"  Anthropic base URL  {url}\n"
@@ -99,6 +100,12 @@ def _check_migrations() -> None:
 def _check_keys(host: str) -> None:
     if refusal := keys.refusal_to_listen(host):
         raise CommandError(refusal)
+
+
+def _public(url: str) -> str:
+    """Behind a proxy that ends TLS, pages work at its address only: cookies are for https."""
+    origins = (origin for origin in settings.SMOE.allow_origin if origin.startswith("https://"))
+    return next(origins, url) if settings.BEHIND_PROXY else url
 
 
 def _welcome(host: str) -> str | None:
