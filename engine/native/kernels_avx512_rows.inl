@@ -70,21 +70,31 @@ __m512i load_rest(const std::uint8_t* codes, int bytes) {
   return _mm512_maskz_loadu_epi8(within, codes);
 }
 
+// A unit's codes, and those `ahead` of them into the second-level cache, which has more reads under way than the first: the
+// processor's own prefetching loses its way among four short rows. One at a time, for a burst of them waits for itself.
+template <class Load>
+__m512i streamed(const std::uint8_t* codes, std::size_t ahead, Load load) {
+  _mm_prefetch(codes + ahead, _MM_HINT_T1);
+  return load(codes);
+}
+
 // float(D) * (a / d) for 16 groups of a row from group g on; `bytes` of codes are left in the row.
 template <Storage S, Numerics N>
-__m512 scaled_products(const std::uint8_t* codes, int bytes, const PreparedRow& x, int g) {
+__m512 scaled_products(const std::uint8_t* codes, int bytes, std::size_t ahead, const PreparedRow& x, int g) {
   constexpr int units = 16 / planes(S);
   constexpr int unit_codes = unit_bytes * code_planes(S, N);
   const std::int8_t* q = x.codes + group_at<S, N>(g);
   __m512i unit[units];
   if (bytes >= units * unit_bytes) {
     for (int u = 0; u < units; u++)
-      unit[u] = unit_product<S, N>(load_codes(codes + u * unit_bytes), q + u * unit_codes);
+      unit[u] = unit_product<S, N>(streamed(codes + u * unit_bytes, ahead, load_codes), q + u * unit_codes);
   } else {
-    for (int u = 0; u < units; u++)
-      unit[u] = bytes > u * unit_bytes ? unit_product<S, N>(load_rest(codes + u * unit_bytes, bytes - u * unit_bytes),
-                                                            q + u * unit_codes)
-                                       : _mm512_setzero_si512();
+    for (int u = 0; u < units; u++) {
+      const int left = bytes - u * unit_bytes;
+      const auto load = [&](const std::uint8_t* from) { return load_rest(from, left); };
+      unit[u] = left > 0 ? unit_product<S, N>(streamed(codes + u * unit_bytes, ahead, load), q + u * unit_codes)
+                         : _mm512_setzero_si512();
+    }
   }
   const __m512i products = _mm512_add_epi32(group_sums<S>(unit), load_codes(x.offsets + g));
   return _mm512_mul_ps(_mm512_cvtepi32_ps(products), _mm512_loadu_ps(x.scales + g));
@@ -114,11 +124,6 @@ void interleave(const __m512* row, Quadruples& out) {
 }
 constexpr int quadruple_of(int group) { return group % 4 * 4 + group / 4; }
 
-// The next four rows: the processor's own prefetching loses its way where rows are as short as these.
-void prefetch_codes(const std::uint8_t* codes, int bytes) {
-  for (int i = 0; i < bytes; i += 64) _mm_prefetch(codes + i, _MM_HINT_T0);
-}
-
 // Sums of four rows for one token. `rows` of them exist; the others repeat the last.
 template <Storage S, Numerics N>
 void four_rows(const std::uint8_t* codes, const std::uint16_t* scales, int rows, int groups, const PreparedRow& x,
@@ -127,12 +132,11 @@ void four_rows(const std::uint8_t* codes, const std::uint16_t* scales, int rows,
   __m128 total = _mm_setzero_ps();
   for (int g = 0; g < groups; g += 16) {
     const int n = groups - g < 16 ? groups - g : 16;
-    prefetch_codes(codes + 4 * row_bytes + 4 * std::size_t(g) * group_bytes(S), 4 * n * group_bytes(S));
     __m512 product[4], scale[4];
     for (int i = 0; i < 4; i++) {
       const int row = i < rows ? i : rows - 1;
-      product[i] =
-          scaled_products<S, N>(codes + row * row_bytes + g * group_bytes(S), (groups - g) * group_bytes(S), x, g);
+      product[i] = scaled_products<S, N>(codes + row * row_bytes + g * group_bytes(S), (groups - g) * group_bytes(S),
+                                         4 * row_bytes, x, g);
       scale[i] = load_scales(scales + std::size_t(row) * groups + g, n);
     }
     Quadruples products, factors;
