@@ -68,12 +68,26 @@ def find(name: str) -> ModelCard | None:
 
 
 def servable() -> list[ModelCard]:
-    """Every servable vault: `--vault`'s first, then by last use, then by name. The first is the one to boot."""
+    """Every servable vault: `--vault`'s first, then those that can answer here, by last use, then by name.
+
+    The first is the one to boot.
+    """
     _look()
     first = vault_name(settings.SMOE.vault) if settings.SMOE.vault else None
     rows = Vault.objects.filter(state=Vault.State.SERVABLE).order_by(F("last_used").desc(nulls_last=True), "name")
-    cards = [card for card in map(_present, rows) if card is not None]
-    return sorted(cards, key=lambda card: card.id != first)
+    rows = sorted(rows, key=lambda row: (row.name != first, not _can_answer(row)))
+    return [card for card in map(_present, rows) if card is not None]
+
+
+def _can_answer(row: Vault) -> bool:
+    """As far as one sees before it is loaded: it has a tokenizer, of its own kind, and its least fits the memory."""
+    fits = bool(row.tokenizer) and row.tokenizer_fit != Vault.TokenizerFit.MISFIT
+    needed = _need(row)
+    return fits and (needed is None or needed.least <= memory.installed())
+
+
+def _need(row: Vault) -> memory.Need | None:
+    return memory.need(row, settings.SMOE.window, settings.SMOE.trunk_form)
 
 
 def unavailable(name: str) -> str | None:
@@ -141,7 +155,7 @@ def is_there(card: ModelCard) -> bool:
 
 
 def card_of(row: Vault) -> ModelCard:
-    needed = memory.need(row, settings.SMOE.window, settings.SMOE.trunk)
+    needed = _need(row)
     return ModelCard(
         id=row.name,
         vault_path=Path(row.vault_path),

@@ -57,6 +57,16 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _engine_flags(text: str) -> tuple[str, ...]:
+    """What the server itself decides would have two answers, and its estimates would follow the wrong one."""
+    words = _list(text)
+    own = {flag(f.name) for f in fields(Options)}
+    for name in (word.partition("=")[0] for word in words):
+        if name in own:
+            raise ValueError(f"{name} is the server's own flag: give it beside --engine-args")
+    return words
+
+
 def _one_of(*words: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in words:
@@ -120,7 +130,12 @@ class Options:
     log_text: bool = option(False, _bool, "1: keep the text of prompts and replies in the request log")
     checkpoints_dir: Path = option(BASE_DIR / "checkpoints", _path, "where <name>/ holds a vault's tokenizer")
     data_dir: Path = option(BASE_DIR / "data", _path, "database, secret key and run files")
-    engine_args: tuple[str, ...] = option((), _list, "further flags for the engine, comma-separated")
+    engine_args: tuple[str, ...] = option((), _engine_flags, "further flags for the engine, comma-separated")
+
+    @property
+    def trunk_form(self) -> str:
+        """As `--trunk`: what the engine makes of it."""
+        return "stored" if self.trunk == "auto" and "--exact" in self.engine_args else self.trunk
 
     @property
     def window(self) -> int:

@@ -117,7 +117,7 @@ class VaultAdmin(admin.ModelAdmin):
 
     @admin.display(description="memory")
     def fit(self, row: Vault):
-        return cells.fit(row, settings.SMOE.window, settings.SMOE.trunk)
+        return cells.fit(row, settings.SMOE.window, settings.SMOE.trunk_form)
 
     @admin.display(description="tokenizer", ordering="tokenizer_source")
     def tokens(self, row: Vault):
@@ -262,4 +262,4 @@ def _without(fields: tuple, names: set[str]) -> list:
 
 
 def _note_of_fit(row: Vault):
-    return cells.fit(row, settings.SMOE.window, settings.SMOE.trunk) if row.top_k else ""
+    return cells.fit(row, settings.SMOE.window, settings.SMOE.trunk_form) if row.top_k else ""

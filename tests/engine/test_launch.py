@@ -2,8 +2,10 @@
 
 from itertools import pairwise
 
+import pytest
+
 from engine import launch
-from smoe_site.options import Options
+from smoe_site.options import OptionError, Options, parse_value
 
 
 def test_flags_of_newer_engines_are_passed_where_they_say_something(card):
@@ -11,3 +13,24 @@ def test_flags_of_newer_engines_are_passed_where_they_say_something(card):
     assert not {"--ctx", "--memory", "--trunk"} & set(plain)
     asked = launch.command(Options(ctx=512, memory="6G", trunk="q8"), card)
     assert {("--ctx", "512"), ("--memory", "6G"), ("--trunk", "q8")} <= set(pairwise(asked))
+
+
+@pytest.mark.parametrize(
+    "text", ["--trunk,q8", "--exact,--trunk=stored", "--ctx,4096", "--memory,6G", "--vault,x.smoe"]
+)
+def test_what_the_server_decides_is_not_also_said_to_the_engine(text):
+    with pytest.raises(OptionError, match="is the server's own flag"):
+        parse_value("engine_args", text, "--engine-args")
+
+
+def test_the_engines_own_flags_are_passed_on(card):
+    words = parse_value("engine_args", "--exact,--kv,f32", "--engine-args")
+    assert launch.command(Options(engine_args=words), card)[-3:] == ["--exact", "--kv", "f32"]
+
+
+@pytest.mark.parametrize(
+    ("trunk", "words", "form"),
+    [("auto", (), "auto"), ("auto", ("--exact",), "stored"), ("q8", ("--exact",), "q8"), ("q4", (), "q4")],
+)
+def test_the_form_of_the_trunk_that_estimates_go_by(trunk, words, form):
+    assert Options(trunk=trunk, engine_args=words).trunk_form == form

@@ -90,6 +90,22 @@ def test_the_first_to_boot_is_the_named_then_the_last_used(fleet_dir, tmp_path, 
     assert [card.id for card in catalog.servable()] == ["b", "c", "a"]
 
 
+def test_what_cannot_answer_here_is_not_the_first_to_boot(fleet_dir, settings, monkeypatch):
+    for name in ("a-mute", "b-misfit", "c-huge", "d-good", "e-good"):
+        pairs.make(fleet_dir, name)
+    settings.SMOE = dataclasses.replace(settings.SMOE, tokenizer="some-name")
+    catalog.rescan()
+    vaults = Vault.objects
+    vaults.filter(name="a-mute").update(tokenizer="", tokenizer_source="none", last_used=timezone.now())
+    vaults.filter(name="b-misfit").update(tokenizer_fit="misfit")
+    vaults.filter(name="c-huge").update(record_bytes=1 << 40)
+    vaults.filter(name="e-good").update(last_used=timezone.now())
+    cards = [card.id for card in catalog.servable()]
+    assert cards == ["e-good", "d-good", "a-mute", "b-misfit", "c-huge"]
+    settings.SMOE = dataclasses.replace(settings.SMOE, vault=fleet_dir / "b-misfit.smoe")
+    assert catalog.servable()[0].id == "b-misfit"
+
+
 @pytest.mark.django_db(transaction=True)
 async def test_the_event_loop_asks_through_threads(fleet_dir):
     pairs.make(fleet_dir, "tiny")
