@@ -85,8 +85,9 @@ class GenerationAdmin(RecordAdmin):
 
     @admin.display(description="time", ordering="decode_ms")
     def times(self, row: Generation):
-        waited = f"queue {_seconds(row.queue_ms)}" + (f", boot {_seconds(row.boot_ms)}" if row.boot_ms else "")
-        return cells.lines(f"prefill {_seconds(row.prefill_ms)}, decode {_seconds(row.decode_ms)}", waited)
+        waits = {"queue": row.queue_ms, "boot": row.boot_ms, "prefill": row.prefill_ms}
+        before = ", ".join(f"{name} {_seconds(took)}" for name, took in waits.items() if took or name != "boot")
+        return cells.noted(f"decode {_seconds(row.decode_ms)}", before)
 
     @admin.display(description="speed")
     def speed(self, row: Generation):

@@ -5,11 +5,12 @@ import shutil
 import pytest
 import vault_pairs as pairs
 from django.contrib.auth.models import User
+from django.utils import timezone
 from playwright.sync_api import expect, sync_playwright
 
 from engine.protocol import Heat
 from fleet import catalog, keys, signin
-from fleet.models import ApiKey, Vault
+from fleet.models import ApiKey, Event, Generation, Vault
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -79,6 +80,38 @@ def test_the_first_page_is_live(page, worker):
     expect(page.locator("[data-live=hits]")).to_have_text("90.0 %")
     expect(page.locator("[data-live=resident]")).to_have_text("312 MB")
     expect(page.locator("[data-live=queue]")).to_have_text("1 running, 2 waiting")
+
+
+LOGGED = {
+    "vault": "qwen3-30b-a3b-instruct-2507-q4",
+    "client": "192.168.100.155/ab12cd34ef56",
+    "client_name": "claude-cli/2.0.1 (external, cli)",
+    "protocol": "anthropic",
+    "prompt_tokens": 118_116,
+    "cached_tokens": 101_500,
+    "generated_tokens": 4_353,
+    "queue_ms": 12_345.6,
+    "prefill_ms": 187_654.3,
+    "decode_ms": 876_543.2,
+    "finish_reason": "tool_calls",
+}
+
+
+def test_the_last_requests_and_events_are_seen_whole(page):
+    """Nothing to push sideways: the first page at both widths, the list of requests on a screen."""
+    Generation.objects.create(time=timezone.now(), **LOGGED)
+    Event.objects.create(time=timezone.now(), kind="failed", vault="v", message=f"{LOGGED['vault']} did not start.")
+    page.goto("/admin/")
+    expect(page.locator("[data-live=generations]")).to_contain_text("118,116 in (101,500 cached), 4,353 out")
+    hidden = "[...document.querySelectorAll('.smoe-scroll')].map((e) => e.scrollWidth - e.clientWidth)"
+    assert page.evaluate(hidden) == [0, 0]
+    page.goto("/admin/fleet/event/")
+    message = page.locator(".field-message").first.bounding_box()
+    assert message["x"] + message["width"] <= page.viewport_size["width"]
+    page.goto("/admin/fleet/generation/")
+    expect(page.locator(".field-times")).to_contain_text("decode 876.54 s")
+    if page.viewport_size["width"] >= 1280:
+        assert page.locator(".results").evaluate("(e) => e.scrollWidth - e.clientWidth") == 0
 
 
 def test_rescan_switch_and_unload(page, worker, fleet_dir):

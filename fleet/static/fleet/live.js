@@ -8,17 +8,21 @@ const places = Object.fromEntries([...document.querySelectorAll("[data-live]")].
 const speeds = [];
 let before = null;
 
-function bytes(count) {
+function bytes(number) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let unit = 0;
-  while (count >= 999.5 && unit < units.length - 1) { count /= 1000; unit += 1; }
-  return `${unit === 0 || count >= 99.95 ? count.toFixed(0) : count.toFixed(1)} ${units[unit]}`;
+  while (number >= 999.5 && unit < units.length - 1) { number /= 1000; unit += 1; }
+  return `${unit === 0 || number >= 99.95 ? number.toFixed(0) : number.toFixed(1)} ${units[unit]}`;
 }
 
 function duration(seconds) {
   if (seconds < 90) return `${Math.round(seconds)} s`;
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
   return `${(seconds / 3600).toFixed(1)} h`;
+}
+
+function count(number) {
+  return number.toLocaleString("en");
 }
 
 function write(name, text) {
@@ -37,7 +41,7 @@ function showState(now) {
   places.state.className = `smoe-badge smoe-${{ up: "good", booting: "wait", down: "off" }[state]}`;
   write("model", now.engine.model || "No vault is loaded; the next request boots one.");
   const since = duration(now.time - now.engine.since);
-  const parts = now.engine.model ? [`for ${since}`, `window of ${now.engine.context.toLocaleString("en")}`, `boot ${now.engine.boots}`] : [];
+  const parts = now.engine.model ? [`for ${since}`, `window of ${count(now.engine.context)}`, `boot ${now.engine.boots}`] : [];
   write("detail", [...parts, now.engine.last_error].filter(Boolean).join(", "));
 }
 
@@ -83,7 +87,7 @@ async function look() {
   showState(now);
   showFigures(now);
   fill("generations", now.generations.map((g) => row([
-    g.time, g.vault, `${g.prompt} in (${g.cached} cached), ${g.generated} out`,
+    g.time, g.vault, `${count(g.prompt)} in (${count(g.cached)} cached), ${count(g.generated)} out`,
     g.speed === null ? "" : `${g.speed.toFixed(1)} tok/s`, g.outcome])));
   fill("events", now.events.map((e) => row([e.time, e.kind, e.message])));
   before = now;
