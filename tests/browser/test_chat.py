@@ -34,7 +34,10 @@ def test_settings_belong_to_the_conversation(console, stub):
     console.page.get_by_label("System prompt").fill("Be brief.")
     console.page.get_by_label("Temperature").fill("0")
     console.page.get_by_label("Longest reply").fill("99")
-    console.button("Save").click()
+    console.page.get_by_label("Longest reply").press("Enter")
+    console.button("Settings of this conversation").click()
+    console.page.get_by_label("System prompt").fill("Be long.")
+    console.button("Cancel").click()
     console.ask("say short")
     assert stub.requests[0]["messages"][0] == {"role": "system", "content": "Be brief."}
     assert (stub.requests[0]["temperature"], stub.requests[0]["max_tokens"]) == (0, 99)

@@ -34,6 +34,16 @@ def test_a_reload_in_mid_stream_keeps_the_part_that_came(console):
     expect(console.reply).to_contain_text("never filled.")
 
 
+def test_a_browser_that_ends_requests_before_the_page_is_left_tells_no_error(console):
+    """WebKit does, between `beforeunload` and `pagehide`; what came after the first of them is kept too."""
+    console.input.fill("say cut")
+    console.page.evaluate("document.getElementById('send').click(); dispatchEvent(new Event('beforeunload'))")
+    console.settled()
+    console.page.reload()
+    expect(console.text).to_have_text("The line goes")
+    expect(console.reply.locator(".card")).to_contain_text("Interrupted")
+
+
 def test_a_reply_goes_on_while_another_conversation_is_read(console):
     console.send("say endless")
     expect(console.reply).to_contain_text("word1")
@@ -49,7 +59,7 @@ def test_rename_search_delete_and_undo(console):
     console.ask("say short")
     console.menu("Rename")
     console.page.get_by_label("Title").fill("Capitals")
-    console.button("Save").click()
+    console.page.get_by_label("Title").press("Enter")
     console.button("New conversation").click()
     console.ask("say length")
     expect(titles(console)).to_have_text(["say length", "Capitals"])

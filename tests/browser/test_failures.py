@@ -59,8 +59,9 @@ def test_the_key_is_asked_for_and_stays_out_of_urls(page, stub):
     dialog.get_by_label("Key", exact=True).fill("wrong")
     dialog.get_by_role("button", name="Use key").click()
     expect(dialog.get_by_role("alert")).to_have_text("This server needs an API key.")
+    expect(dialog.get_by_label("Key", exact=True)).to_have_value("")
     dialog.get_by_label("Key", exact=True).fill("secret-1")
-    dialog.get_by_role("button", name="Use key").click()
+    dialog.get_by_label("Key", exact=True).press("Enter")
     expect(page.locator("#model-name")).to_have_text("smollm2-135m-moe8")
     assert page.evaluate("[sessionStorage['smoe.key'], localStorage['smoe.key']]") == ["secret-1", None]
     assert not any("secret-1" in url for url in urls)

@@ -302,8 +302,10 @@ function onkey(event) {
   else if (command && event.shiftKey && event.key.toLowerCase() === "o") { event.preventDefault(); open(); }
 }
 
-function onhide() {
+/** The page may be about to go: WebKit ends its requests before it says so with `pagehide`. */
+function onleave() {
   for (const { reply, conversation } of replies.values()) {
+    reply.leaving = true;
     reply.tick();
     store.keepPartial(conversation.id, { ...reply.node, changed: Date.now() });
   }
@@ -338,7 +340,7 @@ $("messages").onclick = ({ target }) => {
 for (const place of document.querySelectorAll("[data-icon]")) place.replaceWith(icon(place.dataset.icon));
 for (const id of ["models", "menu"]) menuKeys($(id));
 addEventListener("keydown", onkey);
-addEventListener("pagehide", onhide);
+for (const event of ["beforeunload", "pagehide"]) addEventListener(event, onleave);
 addEventListener("hashchange", () => open(location.hash.slice(1)));
 store.listen(otherTab);
 open(location.hash.slice(1)).then(refresh);

@@ -7,6 +7,7 @@ const NUMBERS = ["temperature", "top_p", "top_k", "repetition_penalty", "max_tok
 /** Opens a dialog; resolves to its form's fields, or null where it was dismissed. */
 function ask(dialog) {
   dialog.returnValue = "";
+  dialog.querySelector("[type=button]").onclick = () => dialog.close(); // Enter presses a form's first submit button
   dialog.showModal();
   return new Promise((resolve) => {
     dialog.onclose = () => resolve(dialog.returnValue === "ok" ? dialog.querySelector("form").elements : null);
@@ -41,6 +42,7 @@ export function askKey(refusal) {
   asking ??= ask($("key")).then((fields) => {
     asking = null;
     if (fields) writeKey(fields.key.value.trim(), fields.remember.checked);
+    $("key").querySelector("form").reset();
     return Boolean(fields);
   });
   return asking;

@@ -29,9 +29,10 @@ export class Reply {
       if (!this.node.finish) throw new Failure("cut", "The reply ended without saying why.");
       this.end("done");
     } catch (error) {
-      const stopped = error.name === "AbortError";
-      if (!stopped) this.node.error = failure(error);
-      this.end(stopped ? "stopped" : "error");
+      if (error.name === "AbortError") return this.end("stopped");
+      if (this.leaving) return this.end("interrupted");
+      this.node.error = failure(error);
+      this.end("error");
     }
   }
 

@@ -93,5 +93,5 @@ export function restorePartial(conversation) {
   if (!kept) return;
   local.set(PARTIAL + conversation.id, null);
   const node = JSON.parse(kept);
-  if (conversation.nodes[node.id]) Object.assign(conversation.nodes[node.id], node);
+  if (conversation.nodes[node.id]?.changed <= node.changed) Object.assign(conversation.nodes[node.id], node);
 }

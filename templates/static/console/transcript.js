@@ -13,12 +13,16 @@ export class Transcript {
     this.views = new Map();
     this.pinned = true;
     this.log.addEventListener("scroll", () => this.scrolled(), { passive: true });
-    this.list.addEventListener("toggle", () => this.follow(), true);
+    const sizes = new ResizeObserver(() => requestAnimationFrame(() => this.follow()));
+    for (const box of [this.log, this.list]) sizes.observe(box);
     $("jump").onclick = () => this.toEnd();
   }
 
+  /** Only a reader scrolls up: more text, or blocks that take their true height once in sight, move the end away. */
   scrolled() {
-    this.pinned = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < NEAR;
+    const { scrollHeight, scrollTop, clientHeight } = this.log;
+    this.pinned = scrollHeight - scrollTop - clientHeight < NEAR || (this.pinned && scrollTop >= this.top);
+    this.top = scrollTop;
     $("jump").hidden = this.pinned;
   }
 
