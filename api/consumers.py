@@ -153,8 +153,7 @@ class Exchange:
         client = Client(address, address) if keyless else await authorize(self.headers, address)
         if body_bytes > settings.SMOE.max_body_mb << 20:
             raise errors.TooLarge(
-                f"The request body has {body_bytes} bytes; this server takes up to "
-                f"{settings.SMOE.max_body_mb} MiB (--max-body-mb)."
+                f"The request body is larger than this server takes: {settings.SMOE.max_body_mb} MiB (--max-body-mb)."
             )
         arguments = self.scope["url_route"]["kwargs"]
         return await handler(Request(method, self.scope["path"], self.headers, body, arguments, client, self.id))

@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from daphne.endpoints import build_endpoint_description_strings
+from daphne.http_protocol import HTTPFactory
 from daphne.server import Server
+from django.conf import settings
 from twisted.internet import error, reactor
 
 from . import generation
+from .bodies import Factory
 from .errors import EngineFailed
 from .worker import get_worker
 
@@ -48,6 +51,15 @@ class ForegroundServer(Server):
         self._loop = reactor._asyncioEventloop
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
+
+    @property
+    def http_factory(self) -> Factory:
+        return self._factory
+
+    @http_factory.setter
+    def http_factory(self, factory: HTTPFactory) -> None:
+        """daphne sets its own when it runs."""
+        self._factory = Factory(self, settings.SMOE.max_body_mb << 20)
 
     def run(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -183,6 +183,32 @@ def test_unload_and_what_comes_after(server):
     assert server.ask("alice").status_code == 200
 
 
+def test_files_that_are_replaced_while_they_are_loaded_run_next(server, interop_dir):
+    def boots() -> int:
+        log = (server.directory / "log").read_text().splitlines()
+        return sum(json.loads(line)["event"] == "start" for line in log)
+
+    assert server.ask("alice", "other").status_code == 200
+    before = boots()
+    for suffix in (".smoe", ".scout.safetensors"):
+        new = server.directory / f"new{suffix}"
+        shutil.copyfile(interop_dir / "tiny-qwen3moe-q2" / f"tiny-qwen3moe{suffix}", new)
+        os.utime(new, (1e9, 1e9))  # old enough to be whole
+        new.replace(server.directory / "vault" / f"other{suffix}")
+    server.wait_for(lambda: server.ask("alice", "other").status_code == 200 and boots() == before + 1)
+    changes = server.rows("select message from fleet_event where kind = 'changed' and vault = 'other'")
+    assert changes == [("other has other contents than before",)]
+    assert server.ask("alice", "tiny-qwen3moe").status_code == 200
+
+
+def test_a_form_is_a_body_like_others(server):
+    """Not parsed on the event loop before a key is asked for."""
+    body = json.dumps({"model": "s-moe", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]})
+    for kind in ("multipart/form-data; boundary=x", "application/x-www-form-urlencoded"):
+        headers = {"x-api-key": server.keys["alice"], "Content-Type": kind}
+        assert httpx.post(f"{server.url}/v1/messages", content=body, headers=headers).status_code == 200
+
+
 @pytest.mark.parametrize("key", ["", "wrong", "sk-smoe-" + "x" * 43, "sk-smoe-\xe9", "x" * 5000])
 def test_without_a_known_key_nothing_is_answered(server, key):
     headers = {"x-api-key": key.encode("latin-1")}
