@@ -134,8 +134,8 @@ class Chat:
                 self._show(choice["delta"], parts, monitor)
                 if choice["finish_reason"]:
                     return choice["finish_reason"]
-        if not monitor.began:
-            self.screen.status(monitor.line())
+        show = self.screen.status_below if monitor.began else self.screen.status
+        show(monitor.line())
         return None
 
     def _show(self, delta: dict[str, Any], parts: list[str], monitor: Monitor) -> None:

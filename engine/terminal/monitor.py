@@ -44,7 +44,9 @@ class Monitor:
         return self._first is not None
 
     def line(self) -> str:
-        """What is waited for now."""
+        """What is waited for now, or how it goes."""
+        if self._first is not None:
+            return " · ".join([self._tokens(), *self._speed()])
         return f"{self._waiting()} · {self._clock() - self._sent:.1f} s"
 
     def _waiting(self) -> str:
@@ -61,16 +63,19 @@ class Monitor:
 
     def summary(self) -> str:
         """Once it is over: exact where the server told its counts, else what was seen."""
-        parts = [self._tokens()]
-        if rate := self._timings.get("predicted_per_second"):
-            parts.append(f"{rate:.1f} tok/s")
-        if self._first is not None:
-            parts.append(f"first after {self._first:.2f} s")
+        parts = [self._tokens(), *self._speed()]
         if self._usage:
             parts.append(self._prompt())
         if slid := self._report.get("context", {}).get("slid"):
             parts.append(f"{slid:,} tokens have left the window")
         return " · ".join(parts)
+
+    def _speed(self) -> list[str]:
+        if self._first is None:
+            return []
+        spent = self._clock() - self._sent - self._first
+        rate = self._timings.get("predicted_per_second") or (spent and self._seen / spent)
+        return [f"{rate:.1f} tok/s", f"first after {self._first:.2f} s"]
 
     def _tokens(self) -> str:
         count = self._seen if self._usage is None else self._usage["completion_tokens"]

@@ -158,6 +158,28 @@ def test_the_monitor_tells_each_wait():
     assert monitor.line() == "prefilling 812 of 1,200 · warm, 300 cached · 3.0 s"
 
 
+def test_the_monitor_goes_on_while_text_comes():
+    now = iter([0.0, 1.5, 3.5, 5.5])
+    monitor = Monitor(lambda: next(now))
+    for _ in range(2):
+        monitor.take({"smoe": {"tokens": 3}})
+        monitor.saw_text()
+    assert monitor.line() == "6 tokens · 3.0 tok/s · first after 1.50 s"
+    assert monitor.summary() == "6 tokens · 1.5 tok/s · first after 1.50 s"  # told by nobody: as seen from here
+
+
+def test_a_status_below_the_text_leaves_the_text_alone(out):
+    screen = Screen(out, live=True)
+    screen.text("one")
+    screen.status_below("1 token")
+    screen.text("two")
+    below = out.getvalue().removeprefix("one").removesuffix("two")
+    assert below.startswith("\x1bD\x1bM\x1b7")  # room, then the place is remembered
+    assert below.endswith("\x1b8\x1b[J")  # and gone back to, before the status is erased
+    Screen(plain := io.StringIO(), live=False).status_below("1 token")
+    assert plain.getvalue() == ""
+
+
 @pytest.fixture
 def terminal(stub) -> Iterator[tuple[subprocess.Popen, int]]:
     """The command in a terminal of its own, and the person's end of that terminal."""
@@ -193,6 +215,7 @@ def test_ctrl_c_stops_the_reply_and_not_the_program(terminal, stub):
     read_until(person, "leaves.")
     os.write(person, b"say endless\n")
     read_until(person, "word5")
+    read_until(person, "tok/s")
     # The terminal is not this session's controlling one: the signal that its Ctrl-C would send is sent by hand.
     process.send_signal(2)
     read_until(person, "stopped")

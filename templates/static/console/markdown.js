@@ -27,7 +27,7 @@ function item(lines, loose, depth) {
 
 function table({ align, head, rows }) {
   const row = (tag, texts) => h("tr", {}, head.map((_, column) => h(tag, { dir: "auto", className: align[column] ?? "start" }, ...inline(texts[column] ?? ""))));
-  return h("div", { className: "table", tabIndex: 0, role: "region", "aria-label": "Table" },
+  return h("div", { className: "table", tabIndex: 0, role: "group", "aria-label": "Table" },
     h("table", { dir: direction(head.join(" ")) }, h("thead", {}, row("th", head)), h("tbody", {}, rows.map((cells) => row("td", cells)))));
 }
 
@@ -48,7 +48,7 @@ class Code {
   constructor(block) {
     this.language = block.language;
     this.code = h("code", { dir: "ltr" });
-    const pre = h("pre", { tabIndex: 0, role: "region", "aria-label": block.language ? `Code, ${block.language}` : "Code" }, this.code);
+    const pre = h("pre", { tabIndex: 0, role: "group", "aria-label": block.language ? `Code, ${block.language}` : "Code" }, this.code);
     const head = h("div", { className: "code-head" }, h("span", {}, block.language || "text"), button("copy", "Copy code", null, { "data-copy": "code" }));
     this.element = h("div", { className: "code" }, head, pre);
     this.from = 0; // where the text of the tail begins

@@ -128,7 +128,7 @@ export class ReplyView extends View {
   failed(card, onwards, busy) {
     const { error } = this.node;
     const left = (error.until ?? 0) - Date.now();
-    const hint = left > 0 ? ` Try again in ${seconds(Math.ceil(left / 1000) * 1000)}.` : "";
+    const hint = left > 0 ? ` Try again in ${seconds(Math.ceil(left / 1000) * 1000).replace(".0", "")}.` : "";
     clearTimeout(this.timer);
     if (left > 0) this.timer = setTimeout(() => this.actions.redraw(this.node), 1000);
     const key = error.kind === "key" && text("Enter key", this.actions.askKey);

@@ -17,6 +17,7 @@ const live = {
 
 function frozen(run) {
   if (!run.tokens && run.done < run.total) return [`prefilled ${count(run.done)} of ${count(run.total)}`, temperature(run), seconds(run.elapsed)];
+  if (!run.tokens && !run.total) return [`waited ${seconds(run.elapsed)}`];
   const parts = [tokens(run.tokens)];
   if (run.tokens > 1) parts.push(`${rate(run.tokens, run.ms.decode)} tok/s`);
   if (run.first !== null) parts.push(`first after ${seconds(run.first)}`);
