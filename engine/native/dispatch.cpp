@@ -6,6 +6,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(SMOE_AMX)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -13,7 +17,7 @@
 namespace smoe {
 namespace {
 
-constexpr int most_sets = 3;
+constexpr int most_sets = 4;
 
 struct Available {
   std::array<const Kernels*, most_sets> sets{};
@@ -36,6 +40,29 @@ unsigned saved_state() {
   return low;
 }
 
+#if defined(SMOE_AMX)
+// Linux gives the tiles' registers only to a process that asks (https://docs.kernel.org/arch/x86/xstate.html), before its
+// threads start.
+bool may_use_tiles() {
+  constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return ::syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
+void add_amx(Available& available, unsigned features, unsigned saved) {
+  constexpr unsigned tile_and_int8 = 1u << 24 | 1u << 25, tile_state = 3u << 17;
+  if (!has(features, tile_and_int8) || !has(saved, tile_state) || !may_use_tiles()) return;
+  static const Kernels amx_kernels = [] {
+    Kernels kernels = avx512_kernels;
+    kernels.name = "amx";
+    kernels.matmul = amx_matmul;
+    return kernels;
+  }();
+  available.add(amx_kernels);
+}
+#else
+void add_amx(Available&, unsigned, unsigned) {}
+#endif
+
 void add_vector_sets(Available& available) {
   constexpr unsigned fma = 1u << 12, osxsave = 1u << 27, avx = 1u << 28, f16c = 1u << 29;
   constexpr unsigned avx2 = 1u << 5;
@@ -47,7 +74,9 @@ void add_vector_sets(Available& available) {
   const unsigned saved = saved_state();
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !has(b, avx2) || !has(saved, ymm_state)) return;
   available.add(avx2_kernels);
-  if (has(b, avx512_f_dq_bw_vl) && has(c, vnni) && has(saved, zmm_state)) available.add(avx512_kernels);
+  if (!has(b, avx512_f_dq_bw_vl) || !has(c, vnni) || !has(saved, zmm_state)) return;
+  available.add(avx512_kernels);
+  add_amx(available, d, saved);
 }
 #elif defined(__aarch64__)
 bool has_dot_products_and_half_floats() {

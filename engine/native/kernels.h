@@ -54,7 +54,7 @@ constexpr int attend_block = 64;
 constexpr std::size_t attend_scratch(int heads) { return std::size_t(heads) * (attend_block + 2); }
 
 struct Kernels {
-  const char* name;  // scalar, avx2, avx512, neon
+  const char* name;  // scalar, avx2, avx512, amx, neon
 
   // Bytes that prepare() writes a token for a matrix of this storage and width; 0 where these numerics have no use for
   // it (matmul is f32's then, whether or not something was prepared).

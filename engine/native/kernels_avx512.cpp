@@ -83,7 +83,11 @@ Vec decode<Storage::q2>(const std::uint8_t* group, int j) {
 
 #include "kernels_attend.inl"
 
+#include "kernels_avx512_codes.inl"
+
 #include "kernels_avx512_rows.inl"
+
+#include "kernels_avx512_panel.inl"
 
 #include "kernels_avx512_panels.inl"
 

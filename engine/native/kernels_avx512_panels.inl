@@ -1,72 +1,8 @@
 // Integer products of the AVX-512 set for many tokens: panel_rows transposes 32 rows at a time into the order that lets
 // one instruction serve 16 rows, and uses that for all tokens.
 
-constexpr int panel_rows_count = 32;
-constexpr int panel_groups = 8;       // groups of a row at a time: 16 KiB of codes, half of a first-level cache
 constexpr int most_panel_tokens = 6;  // products and totals of 6 tokens fill 24 of the 32 registers
 constexpr int fewest_panel_tokens = 3;
-
-// 32 rows side by side. codes[g][s][h]: four codes of each of 16 rows, the ones that step s of group g multiplies.
-struct Panel {
-  alignas(64) std::uint8_t codes[panel_groups][16][2][64];
-  alignas(64) float scales[panel_groups][2][16];
-};
-
-// v: 16 rows of 16 dwords; becomes 16 columns.
-void transpose_dwords(__m512i* v) {
-  __m512i t[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) {
-    v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-  // v[4 a + j], lane l: column 4 l + j of rows 4 a .. 4 a + 3.
-  for (int j = 0; j < 4; j++) {
-    const __m512i low01 = _mm512_shuffle_i32x4(v[j], v[4 + j], _MM_SHUFFLE(2, 0, 2, 0));
-    const __m512i high01 = _mm512_shuffle_i32x4(v[j], v[4 + j], _MM_SHUFFLE(3, 1, 3, 1));
-    const __m512i low23 = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], _MM_SHUFFLE(2, 0, 2, 0));
-    const __m512i high23 = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], _MM_SHUFFLE(3, 1, 3, 1));
-    t[j] = _mm512_shuffle_i32x4(low01, low23, _MM_SHUFFLE(2, 0, 2, 0));
-    t[8 + j] = _mm512_shuffle_i32x4(low01, low23, _MM_SHUFFLE(3, 1, 3, 1));
-    t[4 + j] = _mm512_shuffle_i32x4(high01, high23, _MM_SHUFFLE(2, 0, 2, 0));
-    t[12 + j] = _mm512_shuffle_i32x4(high01, high23, _MM_SHUFFLE(3, 1, 3, 1));
-  }
-  for (int i = 0; i < 16; i++) v[i] = t[i];
-}
-
-template <Storage S, int P = 0>
-void store_planes(const __m512i* column, int half, std::uint8_t (*steps)[16][2][64]) {
-  constexpr int dwords = 16 / planes(S);  // of a group in one row
-  for (int d = 0; d < 16; d++)
-    _mm512_store_si512(steps[d / dwords][P * dwords + d % dwords][half], plane<S, P>(column[d]));
-  if constexpr (P + 1 < planes(S)) store_planes<S, P + 1>(column, half, steps);
-}
-
-// Fills one half of the panel with `groups` groups of 16 rows; `rows` of them exist, the others become zeros.
-template <Storage S>
-void fill_half(const std::uint8_t* codes, const std::uint16_t* scales, int rows, int groups, int row_groups, int half,
-               Panel& panel) {
-  const std::size_t row_bytes = std::size_t(row_groups) * group_bytes(S);
-  for (int g = 0; g < groups; g += planes(S)) {
-    __m512i v[16];
-    for (int r = 0; r < 16; r++)
-      v[r] = r < rows ? load_rest(codes + r * row_bytes + g * group_bytes(S), (groups - g) * group_bytes(S))
-                      : _mm512_setzero_si512();
-    transpose_dwords(v);
-    store_planes<S>(v, half, panel.codes + g);
-  }
-  __m512i v[16];
-  for (int r = 0; r < 16; r++)
-    v[r] = r < rows ? _mm512_castps_si512(load_scales(scales + std::size_t(r) * row_groups, groups))
-                    : _mm512_setzero_si512();
-  transpose_dwords(v);
-  for (int g = 0; g < panel_groups; g++) _mm512_store_ps(panel.scales[g][half], _mm512_castsi512_ps(v[g]));
-}
 
 // Prepared activations of some tokens for the groups of a panel. Tokens are `stride` bytes apart.
 struct PanelActivations {
@@ -151,8 +87,6 @@ void panel_tokens(int tokens, const Panel& panel, int groups, const PanelActivat
     if (tokens < T) return panel_tokens<S, N, T - 1>(tokens, panel, groups, x, add, rows, y, ldy);
   panel_tile<S, N, T>(panel, groups, x, add, rows, y, ldy);
 }
-
-__mmask16 first_lanes(int n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : __mmask16((1u << n) - 1); }
 
 template <Storage S, Numerics N>
 void panel_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {

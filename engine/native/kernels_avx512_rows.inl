@@ -1,18 +1,6 @@
 // Integer products of the AVX-512 set for one or two tokens: rows_of_four streams weights once, as memory delivers
 // them. kernels_prepared.h tells the layout and the arithmetic.
 
-// Plane P of 64 bytes of codes, times code_factor.
-template <Storage S, int P>
-__m512i plane(__m512i bytes) {
-  if constexpr (S == Storage::q8) return bytes;
-  constexpr int shift = 8 / planes(S) * P - 1;
-  const __m512i mask = _mm512_set1_epi8(S == Storage::q4 ? 0x1e : 0x06);
-  if constexpr (shift < 0) return _mm512_and_si512(_mm512_add_epi8(bytes, bytes), mask);
-  else return _mm512_and_si512(_mm512_srli_epi16(bytes, shift), mask);
-}
-
-__m512i load_codes(const void* p) { return _mm512_loadu_si512(p); }
-
 // Adds the products of a unit's codes with `planes` planes of activations from q on.
 template <Storage S, int P = 0>
 __m512i add_planes(__m512i total, __m512i bytes, const std::int8_t* q) {
@@ -63,13 +51,6 @@ __m512i group_sums(const __m512i* unit) {
   }
 }
 
-// Up to 64 bytes of a row's codes; zeros after its end.
-__m512i load_rest(const std::uint8_t* codes, int bytes) {
-  if (bytes >= unit_bytes) return load_codes(codes);
-  const __mmask64 within = bytes <= 0 ? 0 : ~__mmask64{0} >> (unit_bytes - bytes);
-  return _mm512_maskz_loadu_epi8(within, codes);
-}
-
 // A unit's codes, and those `ahead` of them into the second-level cache, which has more reads under way than the first: the
 // processor's own prefetching loses its way among four short rows. One at a time, for a burst of them waits for itself.
 template <class Load>
@@ -98,11 +79,6 @@ __m512 scaled_products(const std::uint8_t* codes, int bytes, std::size_t ahead, 
   }
   const __m512i products = _mm512_add_epi32(group_sums<S>(unit), load_codes(x.offsets + g));
   return _mm512_mul_ps(_mm512_cvtepi32_ps(products), _mm512_loadu_ps(x.scales + g));
-}
-
-__m512 load_scales(const std::uint16_t* scales, int n) {
-  const __mmask16 within = n >= 16 ? 0xffff : (1u << n) - 1;
-  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(within, scales));
 }
 
 // Four rows' vectors of 16 groups, turned so that each group's four values are side by side.

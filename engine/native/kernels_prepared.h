@@ -84,5 +84,17 @@ inline PreparedRow prepared_row(const void* prepared, const PreparedLayout& layo
           reinterpret_cast<const std::int32_t*>(row + layout.offsets_at)};
 }
 
+// Calls work<storage, numerics>() for what was chosen at run time; has_integer_product holds.
+template <class Work>
+void with_forms(Storage storage, Numerics numerics, Work work) {
+  const auto with_numerics = [&]<Storage S>() {
+    if (numerics == Numerics::i16) work.template operator()<S, Numerics::i16>();
+    else work.template operator()<S, Numerics::i8>();
+  };
+  if (storage == Storage::q8) with_numerics.template operator()<Storage::q8>();
+  else if (storage == Storage::q4) with_numerics.template operator()<Storage::q4>();
+  else with_numerics.template operator()<Storage::q2>();
+}
+
 }  // namespace
 }  // namespace smoe
