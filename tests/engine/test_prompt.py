@@ -1,8 +1,10 @@
 """Templating and tokenization: against transformers' own, and with templates that refuse."""
 
+import asyncio
 import dataclasses
 import json
 import shutil
+import threading
 
 import pytest
 
@@ -53,6 +55,43 @@ async def test_a_tokenizer_is_loaded_once_until_its_files_change(chat_card, dire
     assert await prompt.codec_for(chat_card) is first
     (directory / "chat_template.jinja").write_text("{{ messages[0].content }}!")
     assert await text_of(chat_card, said(("user", "hello"))) == "hello!"
+
+
+MUCH = "x" * prompt.LONG
+
+
+@pytest.mark.parametrize(
+    ("request_of", "long"),
+    [
+        (lambda: said(("user", "Hi")), False),
+        (lambda: said(("system", MUCH), ("user", "Hi")), True),
+        (lambda: said(("user", "Hi"), tools=[{"function": {"description": MUCH}}]), True),
+        (lambda: said(("user", "Hi"), tools=[{"enum": [[]] * prompt.LONG}]), True),
+        (lambda: GenerationRequest(model=None, text_prompt=MUCH + "x"), True),
+        (lambda: GenerationRequest(model=None, prompt_ids=[1] * prompt.LONG), False),
+    ],
+)
+def test_which_prompts_are_long(request_of, long):
+    assert prompt.is_long(request_of()) == long
+
+
+async def test_long_prompts_do_not_hold_up_others(chat_card, monkeypatch):
+    codec, release = await prompt.codec_for(chat_card), threading.Event()
+    encode = codec.encode
+
+    def slowly(request):
+        if prompt.is_long(request):
+            assert release.wait(30)
+            return prompt.Prompt([1], "")
+        return encode(request)
+
+    monkeypatch.setattr(codec, "encode", slowly)
+    long = [asyncio.create_task(prompt.encode(codec, chat_card, said(("user", MUCH)))) for _ in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.wait_for(prompt.encode(codec, chat_card, said(("user", "Hi"))), 20)
+    assert not any(task.done() for task in long)
+    release.set()
+    assert [each.ids for each in await asyncio.gather(*long)] == [[1]] * 3
 
 
 @pytest.fixture
