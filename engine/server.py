@@ -23,7 +23,7 @@ from django.conf import settings
 from twisted.internet import error, reactor
 
 from . import generation
-from .bodies import Factory
+from .daphne_request import Factory
 from .errors import EngineFailed
 from .worker import get_worker
 

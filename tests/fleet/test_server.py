@@ -209,6 +209,13 @@ def test_a_form_is_a_body_like_others(server):
         assert httpx.post(f"{server.url}/v1/messages", content=body, headers=headers).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["admin/login/", "metrics", "control/unload"])
+def test_a_client_does_not_say_where_the_site_begins(server, path):
+    """A proxy that denies /admin and /control would let these pass."""
+    headers = {"Daphne-Root-Path": "/static", "x-api-key": server.keys["alice"]}
+    assert httpx.get(f"{server.url}/static/{path}", headers=headers).status_code == 404
+
+
 @pytest.mark.parametrize("key", ["", "wrong", "sk-smoe-" + "x" * 43, "sk-smoe-\xe9", "x" * 5000])
 def test_without_a_known_key_nothing_is_answered(server, key):
     headers = {"x-api-key": key.encode("latin-1")}

@@ -3,7 +3,7 @@
 import io
 from types import SimpleNamespace
 
-from engine.bodies import Request
+from engine.daphne_request import Request
 
 
 def request(largest: int) -> Request:
