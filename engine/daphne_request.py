@@ -1,8 +1,8 @@
 """daphne's request without what it and Twisted do before anyone has looked at who is asking.
 
 Twisted keeps a body of any length on the disk, and parses every form in it on the event loop: 16 MB of one held up all
-others for ten seconds. daphne lets the client say where the site begins, so that a proxy which denies `/admin` would let
-`/static/admin/` pass. All of that is the application's to read or to refuse.
+others for ten seconds. daphne lets the client say where the site begins: past a proxy that denies `/admin`, as
+`/static/admin/`. All of that is the application's to read or to refuse.
 """
 
 from __future__ import annotations
