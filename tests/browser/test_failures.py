@@ -66,6 +66,7 @@ def test_the_key_is_asked_for_and_stays_out_of_urls(page, stub):
     dialog.get_by_label("Key", exact=True).fill("secret-1")
     dialog.get_by_label("Key", exact=True).press("Enter")
     expect(page.locator("#model-name")).to_have_text("smollm2-135m-moe8")
+    expect(page.get_by_role("textbox", name="Message", exact=True)).to_be_focused()
     assert page.evaluate("[sessionStorage['smoe.key'], localStorage['smoe.key']]") == ["secret-1", None]
     assert not any("secret-1" in url for url in urls)
     assert "secret-1" in stub.keys

@@ -38,6 +38,16 @@ def test_switching_is_announced_and_shows_the_boot(console, stub):
     expect(console.reply.locator(".monitor .stall dd")).to_have_text("0.21 s, 17% of decode")
 
 
+def test_an_engine_that_is_down_leaves_no_vault_for_another(console, stub):
+    console.ask("say short")
+    stub.models = [model | {"active": False} for model in stub.models]
+    console.page.reload()
+    expect(console.page.get_by_role("menuitemradio", include_hidden=True)).to_have_count(3)
+    expect(console.page.locator(".note")).to_have_count(0)
+    console.ask("say short")
+    expect(console.page.locator(".note")).to_have_count(0)
+
+
 def test_twenty_seconds_of_prefill_show_progress_and_can_be_stopped(console, stub):
     console.send("say slow")
     expect(console.monitor).to_contain_text("Prefilling 1,344 of 4,096 · warm, 1,200 cached")

@@ -22,7 +22,7 @@ export function writeKey(key, remember) {
 
 function kindOf(status, error) {
   if (status === 401) return "key";
-  if (status === 429 || status === 503 || status === 529) return "busy";
+  if ([429, 503, 529].includes(status)) return "busy";
   if (/context/.test(`${error.code} ${error.type}`)) return "context";
   return "server";
 }

@@ -44,7 +44,7 @@ function show() {
 function pendingNotice() {
   const chosen = models.of(conversation);
   if (chosen && conversation.model && chosen.id !== conversation.model) return `${conversation.model} is not in the fleet any more: the next message runs on ${chosen.id}.`;
-  const switching = conversation.leaf && !replies.has(conversation.id) && chosen && !chosen.active;
+  const switching = conversation.leaf && !replies.has(conversation.id) && chosen && models.switchesTo(chosen);
   return switching ? switchNotice(chosen) : "";
 }
 
@@ -197,7 +197,7 @@ function proceed(node) {
 function answer() {
   const messages = tree.history(conversation, conversation.leaf);
   const model = models.of(conversation);
-  const notes = model && !model.active ? [switchNotice(model).replace("The next message switches", "Switched")] : undefined;
+  const notes = model && models.switchesTo(model) ? [switchNotice(model).replace("The next message switches", "Switched")] : undefined;
   run(tree.add(conversation, { role: "assistant", ...(notes && { notes }) }), messages);
 }
 

@@ -10,7 +10,10 @@ function ask(dialog) {
   dialog.querySelector("[type=button]").onclick = () => dialog.close(); // Enter presses a form's first submit button
   dialog.showModal();
   return new Promise((resolve) => {
-    dialog.onclose = () => resolve(dialog.returnValue === "ok" ? dialog.querySelector("form").elements : null);
+    dialog.onclose = () => {
+      if (document.activeElement === document.body) $("input").focus(); // opened before anything had the focus
+      resolve(dialog.returnValue === "ok" ? dialog.querySelector("form").elements : null);
+    };
   });
 }
 

@@ -10,9 +10,9 @@ const SAFE = new Set(["http:", "https:", "mailto:"]);
 const ELEMENT = { "*": "em", _: "em", "**": "strong", __: "strong", "~~": "del" };
 
 /** The address as the browser would open it, or null where it is relative or of a kind that could act. */
-export function safeUrl(text) {
-  const url = URL.parse ? URL.parse(text) : URL.canParse(text) ? new URL(text) : null;
-  return url && SAFE.has(url.protocol) ? url.href : null;
+function safeUrl(text) {
+  const url = URL.parse(text);
+  return SAFE.has(url?.protocol) ? url.href : null;
 }
 
 function link(url, ...children) {

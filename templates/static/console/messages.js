@@ -69,8 +69,9 @@ export class ReplyView extends View {
     this.markdown = new Markdown();
     this.thoughts = new Markdown();
     this.thinking = h("details", { className: "thinking", hidden: true }, h("summary"), this.thoughts.element);
-    this.monitors = h("div", { className: "monitors" });
-    this.verdict = h("div", { className: "verdict" });
+    this.shown = [];
+    this.monitors = h("div");
+    this.verdict = h("div");
     this.body.append(this.thinking, this.markdown.element, this.verdict);
     this.body.after(this.monitors);
   }
@@ -93,7 +94,6 @@ export class ReplyView extends View {
   }
 
   monitor(n) {
-    this.shown ??= [];
     if (!this.shown[n]) this.monitors.append((this.shown[n] = new Monitor()).element);
     return this.shown[n];
   }
@@ -103,8 +103,7 @@ export class ReplyView extends View {
     const streaming = node.status === "streaming";
     this.element.classList.toggle("streaming", streaming);
     this.element.setAttribute("aria-busy", streaming);
-    this.shown?.slice(node.runs?.length ?? 0).forEach((monitor) => monitor.element.remove());
-    this.shown = this.shown?.slice(0, node.runs?.length ?? 0);
+    for (const gone of this.shown.splice(node.runs?.length ?? 0)) gone.element.remove();
     this.grow(disk);
     this.verdict.replaceChildren(...(streaming ? [] : this.judge(busy)));
     this.notes.replaceChildren(...(node.notes ?? []).map(note));

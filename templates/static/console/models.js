@@ -31,6 +31,11 @@ export class Models {
     return this.list.find((model) => model.id === conversation.model) ?? this.active;
   }
 
+  /** Whether the engine leaves another vault for it. One that is down boots whichever is asked for. */
+  switchesTo(model) {
+    return this.list.some((other) => other.active && other !== model);
+  }
+
   anatomy(model) {
     const { quant, model_type: type, moe_layers: layers, experts_per_layer: experts, size } = model;
     return [type, layers && `${layers} layers × ${experts} experts`, quant, size && bytes(size)].filter(Boolean).join(" · ");
