@@ -95,13 +95,16 @@ def test_the_drawer_of_a_narrow_screen_keeps_focus_inside(page, stub):
 
 
 def test_the_theme_is_chosen_and_kept(page, stub):
+    """Down to the scrollbars, which Firefox else draws light in the dark."""
+    look = """["backgroundColor", "scrollbarColor"].map((name) => getComputedStyle(document.body)[name])"""
     page.emulate_media(color_scheme="light")
     console = Console(page).open(stub.url)
-    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    light = page.evaluate(look)
     console.button("Light or dark").click()
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    dark = page.evaluate(look)
     page.reload()
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark != light
+    assert page.evaluate(look) == dark
+    assert all(one != other for one, other in zip(light, dark, strict=True))
 
 
 def test_reduced_motion_is_respected(page, stub):
