@@ -83,7 +83,7 @@ def _can_answer(row: Vault) -> bool:
     """As far as one sees before it is loaded: it has a tokenizer, of its own kind, and its least fits the memory."""
     fits = bool(row.tokenizer) and row.tokenizer_fit != Vault.TokenizerFit.MISFIT
     needed = _need(row)
-    return fits and (needed is None or needed.least <= memory.installed())
+    return fits and (needed is None or needed.least <= memory.limit())
 
 
 def _need(row: Vault) -> memory.Need | None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import psutil
+from django.conf import settings
+
+from smoe_site import options
 
 from .models import Vault
 
@@ -50,5 +53,7 @@ def _trunk(vault: Vault, form: str) -> int:
     return loaded - stored + int((vault.matrix_weights or 0) * WEIGHT_BYTES[form])
 
 
-def installed() -> int:
-    return psutil.virtual_memory().total
+def limit() -> int:
+    """What the engine may take at most: `--memory`, where it is less than all that this machine has."""
+    installed, asked = psutil.virtual_memory().total, settings.SMOE.memory
+    return min(installed, options.bytes_of(asked)) if asked else installed

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -55,6 +56,21 @@ def _bool(text: str) -> bool:
 
 def _list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def bytes_of(amount: str) -> int:
+    """`6G` -> bytes, as the engine reads them: units of 1024, with or without iB. Raises ValueError."""
+    told = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTkmgt]?)(?:iB)?", amount)
+    number = float(told[1]) * 1024 ** " KMGT".index(told[2].upper() or " ") if told else 0
+    if not 1 <= number <= 9e18:
+        raise ValueError("expected an amount such as 6G or 800M")
+    return int(number)
+
+
+def _amount(text: str) -> str:
+    if text:
+        bytes_of(text)
+    return text
 
 
 def _engine_flags(text: str) -> tuple[str, ...]:
@@ -104,7 +120,7 @@ class Options:
     ring: int = option(0, _int, "expert cache slots; 0: as many as memory allows", 0)
     workers: int = option(4, _int, "threads that read experts", 1, 64)
     prewarm: bool = option(True, _bool, "0: read no experts ahead while nothing is asked")
-    memory: str = option("", str, "memory for the engine in all, such as 6G; without: what is available")
+    memory: str = option("", _amount, "memory for the engine in all, such as 6G; without: what is available")
     trunk: str = option(
         "auto",
         _one_of("auto", "stored", "q8", "q4"),

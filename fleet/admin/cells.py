@@ -41,11 +41,11 @@ def fit(vault: Vault, positions: int, trunk: str) -> SafeString | str:
     need = memory.need(vault, positions, trunk)
     if need is None:
         return "-"
-    total = memory.installed()
+    total = memory.limit()
     share = need.share(total)
     title = (
         f"Trunk {human_bytes(need.trunk)}, window of {positions:,} positions {human_bytes(need.window)}; "
-        f"with every expert {human_bytes(need.whole)}. This machine has {human_bytes(total)}."
+        f"with every expert {human_bytes(need.whole)}. The engine may take {human_bytes(total)}."
     )
     if share < 0:
         return badge(f"needs {human_bytes(need.least)}", "bad", title)

@@ -1,10 +1,14 @@
 """What a vault is estimated to need follows the form that its trunk will have."""
 
+import dataclasses
+
+import psutil
 import pytest
 
 from fleet import memory
 from fleet.models import Vault
 from fleet.vaultfile import reader
+from smoe_site.options import OptionError, bytes_of, parse_value
 from tests import synthetic
 
 MIB = 1 << 20
@@ -68,3 +72,25 @@ def test_what_of_a_scout_may_be_quantized(tmp_path, tied):
 def test_rows_of_another_width_than_a_multiple_of_64_stay(tmp_path):
     identity = reader.identify(*synthetic.write(tmp_path / "a.smoe", d_model=72))
     assert identity.matrix_weights == 2 * 72 * 64  # the o projections
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("6G", 6 << 30), ("800M", 800 << 20), ("1.5g", 3 << 29), ("2GiB", 2 << 30), ("1048576", 1 << 20), (".5K", 512)],
+)
+def test_amounts_are_read_as_the_engine_reads_them(text, amount):
+    assert bytes_of(text) == amount
+
+
+@pytest.mark.parametrize("text", ["much", "6GB", "G", "-1G", "0", "1e9", "6 G", "99999999T", "2gIB", "٢G"])
+def test_what_is_no_amount_is_told_before_anything_starts(text):
+    with pytest.raises(OptionError, match="expected an amount such as 6G"):
+        parse_value("memory", text, "--memory")
+
+
+@pytest.mark.parametrize(("asked", "share"), [("", 1.0), ("64M", 0.5), ("999T", 1.0)])
+def test_the_experts_that_fit_are_those_within_the_memory_asked_for(settings, monkeypatch, asked, share):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"total": 8 << 30}))
+    settings.SMOE = dataclasses.replace(settings.SMOE, memory=asked)
+    need = memory.Need(trunk=24 * MIB, window=8 * MIB, least=34 * MIB, whole=96 * MIB)
+    assert need.share(memory.limit()) == share
