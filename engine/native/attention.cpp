@@ -19,6 +19,9 @@ struct Shape {
   int group() const { return heads / kv_heads; }  // query heads that share a key/value head
 };
 
+// A block's keys and values are loaded once for so many queries: enough that this costs little beside the products.
+constexpr int kQueriesAtOnce = 128;
+
 // What the layers share: a layer's values are dead when the next one begins.
 struct Workspace {
   Workspace(const Architecture& a, Runtime& r, int chunk)
@@ -82,28 +85,33 @@ class GqaAttention : public Attention {
     space_.rope.rotate(token, head);
   }
 
-  // Threads share out (token, key/value head) pairs; with fewer pairs than threads, single query heads.
+  // Threads share out pairs of some tokens and a key/value head; with fewer pairs than threads, single query heads.
   void look(const Batch& batch) {
-    const int pairs = batch.tokens * shape_.kv_heads;
-    const int heads = pairs < space_.runtime.pool.size() ? 1 : shape_.group();
-    const int per_token = shape_.heads / heads;
+    const int tokens = std::min(batch.tokens, std::max(1, kQueriesAtOnce / shape_.group()));
+    const int stretches = (batch.tokens + tokens - 1) / tokens;
+    const int heads = stretches * shape_.kv_heads < space_.runtime.pool.size() ? 1 : shape_.group();
+    const int per_stretch = shape_.heads / heads;
     const auto seen = static_cast<std::size_t>(std::min(batch.first + batch.tokens, batch.conversation->shape().window));
-    const std::size_t work = 2 * seen * static_cast<std::size_t>(heads * shape_.head_dim);
-    space_.runtime.pool.for_range(batch.tokens * per_token, worthwhile(work), [&](int begin, int end) {
+    const std::size_t work = 2 * seen * static_cast<std::size_t>(tokens * heads * shape_.head_dim);
+    space_.runtime.pool.for_range(stretches * per_stretch, worthwhile(work), [&](int begin, int end) {
       thread_local std::vector<float> scratch;
-      scratch.resize(attend_scratch(heads));
-      for (int i = begin; i < end; ++i) attend(batch, i / per_token, i % per_token * heads, heads, scratch.data());
+      scratch.resize(AttendScratch::size(tokens * heads, shape_.head_dim, shape_.head_dim));
+      for (int i = begin; i < end; ++i) {
+        const int first = i / per_stretch * tokens;
+        attend(batch, first, std::min(tokens, batch.tokens - first), i % per_stretch * heads, heads, scratch.data());
+      }
     });
   }
 
-  void attend(const Batch& batch, int token, int head, int heads, float* scratch) {
+  void attend(const Batch& batch, int token, int tokens, int head, int heads, float* scratch) {
     const auto start = static_cast<std::size_t>(token) * shape_.q_width() + static_cast<std::size_t>(head * shape_.head_dim);
-    const KeyValues kv = visible(*batch.conversation, batch.first + token, head / shape_.group());
-    const float scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
-    space_.runtime.kernels.attend(&space_.q[start], heads, kv, scale, scratch, &space_.seen[start]);
+    const Queries queries{&space_.q[start], &space_.seen[start], shape_.q_width(), shape_.q_width(), tokens, heads};
+    const KeyValues kv = visible(*batch.conversation, batch.first + token, tokens, head / shape_.group());
+    space_.runtime.kernels.attend(queries, kv, 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)), scratch);
   }
 
-  KeyValues visible(const Conversation& conversation, int position, int kv_head) const {
+  // What queries at `tokens` positions from `position` on see together.
+  KeyValues visible(const Conversation& conversation, int position, int tokens, int kv_head) const {
     const KvShape& ring = conversation.shape();
     const int oldest = std::max(0, position - ring.window + 1);
     const std::size_t at = static_cast<std::size_t>(kv_head * shape_.head_dim) * ring.element_bytes();
@@ -115,9 +123,10 @@ class GqaAttention : public Attention {
             .key_dim = shape_.head_dim,
             .value_dim = shape_.head_dim,
             .first = oldest % ring.capacity(),
-            .count = position - oldest + 1,
+            .count = position + tokens - oldest,
             .capacity = ring.capacity(),
-            .first_position = oldest};
+            .first_position = oldest,
+            .window = ring.window};
   }
 
   Workspace& space_;

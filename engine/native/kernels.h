@@ -47,11 +47,40 @@ struct KeyValues {
   int key_dim, value_dim;
   int first, count, capacity;             // position i of 0..count is in slot (first + i) % capacity
   std::int64_t first_position;            // the absolute position in slot `first`
+  int window;                             // positions that a query sees, up to its own
 };
 
-// Floats that Kernels::attend needs as scratch.
-constexpr int attend_block = 64;
-constexpr std::size_t attend_scratch(int heads) { return std::size_t(heads) * (attend_block + 2); }
+// The query heads that share one key/value head (grouped-query attention), of the newest `tokens` positions.
+struct Queries {
+  const float* q;  // [tokens][q_stride], of which [heads][key_dim]
+  float* out;      // [tokens][out_stride], of which [heads][value_dim]
+  std::size_t q_stride, out_stride;
+  int tokens, heads;
+};
+
+constexpr int attend_block = 64;  // positions at a time
+constexpr std::size_t attend_padded(int dim) { return (std::size_t(dim) + 15) / 16 * 16; }
+
+// The parts of Kernels::attend's scratch memory for so many queries (tokens * heads); the first four begin at a
+// cache line.
+struct AttendScratch {
+  float *keys, *values, *scores, *out, *q, *running, *decay;
+
+  AttendScratch(float* memory, int queries, int key_dim, int value_dim)
+      : keys(memory + (64 - reinterpret_cast<std::uintptr_t>(memory) % 64) % 64 / sizeof(float)),
+        values(keys + std::size_t(attend_block) * std::size_t(key_dim)),
+        scores(values + attend_block * attend_padded(value_dim)),
+        out(scores + std::size_t(queries) * attend_block),
+        q(out + std::size_t(queries) * attend_padded(value_dim)),
+        running(q + std::size_t(queries) * std::size_t(key_dim)),
+        decay(running + 2 * std::size_t(queries)) {}
+
+  // In floats.
+  static constexpr std::size_t size(int queries, int key_dim, int value_dim) {
+    return 16 + attend_block * (std::size_t(key_dim) + attend_padded(value_dim)) +
+           std::size_t(queries) * (std::size_t(key_dim) + attend_block + attend_padded(value_dim) + 3);
+  }
+};
 
 struct Kernels {
   const char* name;  // scalar, avx2, avx512, amx, neon
@@ -76,12 +105,9 @@ struct Kernels {
 
   void (*to_half)(const float* x, int n, std::uint16_t* out);
 
-  // `heads` query heads that share one key/value head (grouped-query attention), all at the newest position of kv:
-  // scores q.k * scale, softmax, weighted sum of values. q: [heads][key_dim], out: [heads][value_dim], scratch:
-  // attend_scratch(heads) floats. Each head's bits are those of a call for it alone.
-  // Positions are visited oldest first in blocks counted from the absolute position `first_position`, so that the
-  // order of summation does not depend on where the ring happens to start.
-  void (*attend)(const float* q, int heads, const KeyValues& kv, float scale, float* scratch, float* out);
+  // Scores q.k * scale, softmax, weighted sum of values. scratch: AttendScratch::size floats. A query's bits are those of
+  // a call for it alone, wherever the ring happens to start.
+  void (*attend)(const Queries& queries, const KeyValues& kv, float scale, float* scratch);
 };
 
 // The best set that this machine runs, or the named one (for tests and --kernels); null if it cannot run here.

@@ -17,6 +17,8 @@ namespace {
 
 #include "kernels_avx512_codes.inl"
 
+#include "kernels_avx512_transpose.inl"
+
 #include "kernels_avx512_panel.inl"
 
 constexpr int most_tile_tokens = 16;

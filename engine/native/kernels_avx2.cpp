@@ -11,7 +11,7 @@ namespace {
 
 using Vec = __m256;
 constexpr int width = 8;
-constexpr int row_tile = 1, token_tile = 4, head_tile = 4;
+constexpr int row_tile = 1, token_tile = 4, attend_vectors = 2;
 
 const __m128i* as_128(const void* p) { return static_cast<const __m128i*>(p); }
 const __m256i* as_256(const void* p) { return static_cast<const __m256i*>(p); }
@@ -49,6 +49,22 @@ float largest(Vec v) {
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+[[gnu::always_inline]] inline void transpose(Vec* v) {
+  Vec pairs[8], quads[8];  // of rows, side by side in each 128-bit lane
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int j = 0; j < 2; j++) {
+      quads[i + 2 * j] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], _MM_SHUFFLE(1, 0, 1, 0));
+      quads[i + 2 * j + 1] = _mm256_shuffle_ps(pairs[i + j], pairs[i + j + 2], _MM_SHUFFLE(3, 2, 3, 2));
+    }
+  for (int i = 0; i < 4; i++) {
+    v[i] = _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x20);
+    v[i + 4] = _mm256_permute2f128_ps(quads[i], quads[i + 4], 0x31);
+  }
 }
 float scale_of(std::uint16_t h) { return _cvtsh_ss(h); }
 __m128i round_to_words(Vec v) {

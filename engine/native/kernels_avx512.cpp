@@ -11,7 +11,7 @@ namespace {
 
 using Vec = __m512;
 constexpr int width = 16;
-constexpr int row_tile = 2, token_tile = 4, head_tile = 8;
+constexpr int row_tile = 2, token_tile = 4, attend_vectors = 4;
 
 Vec load_f32(const float* x) { return _mm512_loadu_ps(x); }
 Vec load_f16(const std::uint16_t* x) {
@@ -75,6 +75,15 @@ Vec decode<Storage::q2>(const std::uint8_t* group, int j) {
   const __m512i shift = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i spread = _mm512_broadcastd_epi32(_mm_loadu_si32(group + j / 4));
   return _mm512_permutexvar_ps(_mm512_srlv_epi32(spread, shift), values);
+}
+
+#include "kernels_avx512_transpose.inl"
+
+[[gnu::always_inline]] inline void transpose(Vec* v) {
+  __m512i rows[16];
+  for (int i = 0; i < 16; i++) rows[i] = _mm512_castps_si512(v[i]);
+  transpose_dwords(rows);
+  for (int i = 0; i < 16; i++) v[i] = _mm512_castsi512_ps(rows[i]);
 }
 
 #include "kernels_exp.inl"

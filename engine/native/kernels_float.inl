@@ -1,6 +1,6 @@
 // Float kernels, written once over a vector type. A kernel set includes this inside its anonymous namespace after
-// defining, for its instruction set: `Vec`, `width` (lanes, dividing 64), the powers of two row_tile, token_tile and
-// head_tile (what a product or attention keeps in registers at a time), load_f32/f16/bf16, store_f32/f16,
+// defining, for its instruction set: `Vec`, `width` (lanes, dividing 64), the powers of two row_tile and token_tile
+// (what a product keeps in registers at a time), load_f32/f16/bf16, store_f32/f16,
 // broadcast, add, multiply, maximum, fma(a, b, c) = a * b + c, sum and largest (over lanes, in a fixed tree),
 // exponential, scale_of (an f16 scale) and decode<storage>(group, j): weights j .. j + width of a group's codes, minus
 // the middle code.

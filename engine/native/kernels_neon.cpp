@@ -11,7 +11,7 @@ namespace {
 
 using Vec = float32x4_t;
 constexpr int width = 4;
-constexpr int row_tile = 2, token_tile = 4, head_tile = 8;
+constexpr int row_tile = 2, token_tile = 4, attend_vectors = 4;
 
 Vec load_f32(const float* x) { return vld1q_f32(x); }
 Vec load_f16(const std::uint16_t* x) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x))); }
@@ -35,6 +35,14 @@ Vec zero_below(Vec v, Vec x, float limit) {
 }
 float sum(Vec v) { return vaddvq_f32(v); }
 float largest(Vec v) { return vmaxvq_f32(v); }
+void transpose(Vec* v) {
+  const float32x4x2_t ab = vtrnq_f32(v[0], v[1]), cd = vtrnq_f32(v[2], v[3]);
+  v[0] = vcombine_f32(vget_low_f32(ab.val[0]), vget_low_f32(cd.val[0]));
+  v[1] = vcombine_f32(vget_low_f32(ab.val[1]), vget_low_f32(cd.val[1]));
+  v[2] = vcombine_f32(vget_high_f32(ab.val[0]), vget_high_f32(cd.val[0]));
+  v[3] = vcombine_f32(vget_high_f32(ab.val[1]), vget_high_f32(cd.val[1]));
+}
+
 float scale_of(std::uint16_t h) { return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))), 0); }
 int16x4_t round_to_words(Vec v) { return vqmovn_s32(vcvtnq_s32_f32(v)); }
 void round_to_codes(Vec v, std::int16_t* out) { vst1_s16(out, round_to_words(v)); }
@@ -114,13 +122,7 @@ Quad quad_zero() { return vdupq_n_f32(0.0f); }
 Quad quad_fma(Quad a, Quad b, Quad c) { return vfmaq_f32(c, a, b); }
 void quad_store(float* x, Quad v) { vst1q_f32(x, v); }
 
-void transpose_quads(Quad* v) {
-  const float32x4x2_t ab = vtrnq_f32(v[0], v[1]), cd = vtrnq_f32(v[2], v[3]);
-  v[0] = vcombine_f32(vget_low_f32(ab.val[0]), vget_low_f32(cd.val[0]));
-  v[1] = vcombine_f32(vget_low_f32(ab.val[1]), vget_low_f32(cd.val[1]));
-  v[2] = vcombine_f32(vget_high_f32(ab.val[0]), vget_high_f32(cd.val[0]));
-  v[3] = vcombine_f32(vget_high_f32(ab.val[1]), vget_high_f32(cd.val[1]));
-}
+void transpose_quads(Quad* v) { transpose(v); }
 
 Quad quad_scales(const std::uint16_t* scales, int n) {
   return n == 4 ? load_f16(scales) : load_first<load_f16>(scales, n);

@@ -9,7 +9,7 @@ namespace {
 
 using Vec = float;
 constexpr int width = 1;
-constexpr int row_tile = 1, token_tile = 4, head_tile = 4;
+constexpr int row_tile = 1, token_tile = 4, attend_vectors = 4;
 
 Vec load_f32(const float* x) { return *x; }
 Vec load_f16(const std::uint16_t* x) { return half_to_float(*x); }
@@ -26,6 +26,7 @@ Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 float sum(Vec v) { return v; }
 float largest(Vec v) { return v; }
 Vec exponential(Vec v) { return std::exp(v); }
+void transpose(Vec*) {}
 float scale_of(std::uint16_t h) { return half_to_float(h); }
 template <class Code>
 void round_to_codes(Vec v, Code* out) {

@@ -98,25 +98,28 @@ struct Bench {
                 double(weights) * bytes_per_weight(storage) / time / 1e9, 2.0 * double(weights) * tokens / time / 1e9);
   }
 
-  void attention(bool half, int count) {
-    constexpr int heads = 8, kv_heads = 4, dim = 128;
+  // The newest `tokens` of `count` positions.
+  void attention(bool half, int count, int tokens) {
+    constexpr int heads = 8, kv_heads = 4, dim = 128, width = heads * kv_heads * dim;
     const std::size_t elements = std::size_t(count) * kv_heads * dim;
-    const std::vector<float> q = floats(std::size_t(heads) * kv_heads * dim), keys = floats(elements);
+    const std::vector<float> q = floats(std::size_t(tokens) * width), keys = floats(elements);
     std::vector<std::uint16_t> halves(elements);
     kernels.to_half(keys.data(), int(elements), halves.data());
-    std::vector<float> out(q.size()), scratch(attend_scratch(heads) * kv_heads);
+    const std::size_t scratch_size = AttendScratch::size(tokens * heads, dim, dim);
+    std::vector<float> out(q.size()), scratch(scratch_size * kv_heads);
     const double time = undisturbed_seconds(1, [&](int) {
       pool.for_range(kv_heads, 1, [&](int begin, int end) {
         for (int head = begin; head < end; head++) {
           const void* from = half ? static_cast<const void*>(halves.data() + head * dim) : keys.data() + head * dim;
-          const KeyValues kv{from, from, half, kv_heads * dim, kv_heads * dim, dim, dim, 0, count, count, 0};
-          kernels.attend(q.data() + std::size_t(head) * heads * dim, heads, kv, 0.1f,
-                         scratch.data() + attend_scratch(heads) * head, out.data() + std::size_t(head) * heads * dim);
+          const KeyValues kv{from, from, half, kv_heads * dim, kv_heads * dim, dim, dim, 0, count, count, 0, count};
+          const std::size_t first = std::size_t(head) * heads * dim;
+          const Queries queries{q.data() + first, out.data() + first, width, width, tokens, heads};
+          kernels.attend(queries, kv, 0.1f, scratch.data() + scratch_size * head);
         }
       });
     });
-    std::printf("attend   %s  %5d positions, 32 / 4 heads x 128  %8.1f us  %6.1f GFLOP/s\n", half ? "f16" : "f32", count,
-                time * 1e6, 4.0 * count * heads * kv_heads * dim / time / 1e9);
+    std::printf("attend   %s  %2d of %5d positions, 32 / 4 heads x 128  %8.1f us  %6.1f GFLOP/s\n", half ? "f16" : "f32", tokens,
+                count, time * 1e6, 4.0 * tokens * count * width / time / 1e9);
   }
 };
 
@@ -146,5 +149,6 @@ int main(int argc, char** argv) {
   }
   if (argc > 3 && std::strcmp(argv[3], "attend")) return 0;
   for (bool half : {false, true})
-    for (int count : {512, 8192}) bench.attention(half, count);
+    for (int count : {512, 8192})
+      for (int tokens : {1, 16}) bench.attention(half, count, tokens);
 }

@@ -18,6 +18,9 @@ double silu(double x) { return x / (1 + std::exp(-x)); }
 struct Heads {
   int heads, key_dim, value_dim, count, capacity;
   std::int64_t first_position;
+  int tokens = 1, window = 1 << 30;
+
+  int queries() const { return tokens * heads; }
 };
 
 // Keys and values of a run of positions, stored in a ring from any slot on; other slots hold NaN.
@@ -29,7 +32,7 @@ struct RandomRing {
 
   RandomRing(const Heads& shape, bool half)
       : shape(shape), half(half), key_stride(shape.key_dim + 5), value_stride(shape.value_dim + 2) {
-    q = normal_floats(std::size_t(shape.heads) * shape.key_dim);
+    q = normal_floats(std::size_t(shape.queries()) * shape.key_dim);
     keys = normal_floats(std::size_t(shape.count) * shape.key_dim);
     values = normal_floats(std::size_t(shape.count) * shape.value_dim);
     if (!half) return;
@@ -50,34 +53,48 @@ struct RandomRing {
     return ring;
   }
 
+  // Of heads [head0, head0 + heads) of tokens [token0, token0 + tokens).
   template <class Element>
-  std::vector<float> attend_as(const Kernels& kernels, int first, int head0, int heads) const {
+  std::vector<float> attend_as(const Kernels& kernels, int first, int token0, int tokens, int head0, int heads) const {
     const auto key_ring = stored<Element>(keys, shape.key_dim, key_stride, first);
     const auto value_ring = stored<Element>(values, shape.value_dim, value_stride, first);
-    const KeyValues kv{key_ring.data(), value_ring.data(), half,  key_stride,  value_stride,   shape.key_dim,
-                       shape.value_dim, first,             shape.count, shape.capacity, shape.first_position};
-    std::vector<float> scratch(attend_scratch(heads)), out(std::size_t(heads) * shape.value_dim);
-    kernels.attend(q.data() + std::size_t(head0) * shape.key_dim, heads, kv, scale(), scratch.data(), out.data());
+    const int oldest = first_seen(token0), end = last_seen(token0 + tokens - 1) + 1;
+    const KeyValues kv{key_ring.data(), value_ring.data(), half, key_stride, value_stride, shape.key_dim, shape.value_dim,
+                       (first + oldest) % shape.capacity, end - oldest, shape.capacity, shape.first_position + oldest,
+                       shape.window};
+    std::vector<float> out(std::size_t(tokens) * heads * shape.value_dim);
+    std::vector<float> scratch(AttendScratch::size(tokens * heads, shape.key_dim, shape.value_dim), NAN);
+    const Queries queries{q.data() + (std::size_t(token0) * shape.heads + head0) * shape.key_dim, out.data(),
+                          std::size_t(shape.heads) * shape.key_dim, std::size_t(heads) * shape.value_dim, tokens, heads};
+    kernels.attend(queries, kv, scale(), scratch.data());
     return out;
   }
 
-  std::vector<float> attend(const Kernels& kernels, int first, int head0, int heads) const {
-    return half ? attend_as<std::uint16_t>(kernels, first, head0, heads)
-                : attend_as<float>(kernels, first, head0, heads);
+  std::vector<float> attend(const Kernels& kernels, int first, int token0, int tokens, int head0, int heads) const {
+    return half ? attend_as<std::uint16_t>(kernels, first, token0, tokens, head0, heads)
+                : attend_as<float>(kernels, first, token0, tokens, head0, heads);
   }
+
+  std::vector<float> attend(const Kernels& kernels, int first) const {
+    return attend(kernels, first, 0, shape.tokens, 0, shape.heads);
+  }
+
+  int last_seen(int token) const { return shape.count - shape.tokens + token; }
+  int first_seen(int token) const { return std::max(0, last_seen(token) - shape.window + 1); }
 
   float scale() const { return 1.0f / std::sqrt(float(shape.key_dim)); }
 
-  std::vector<double> expected(int head) const {
+  std::vector<double> expected(int query) const {
+    const int token = query / shape.heads, begin = first_seen(token), end = last_seen(token) + 1;
     std::vector<double> weights(shape.count), out(shape.value_dim, 0.0);
     double largest = -INFINITY, total = 0;
-    for (int i = 0; i < shape.count; i++) {
+    for (int i = begin; i < end; i++) {
       for (int d = 0; d < shape.key_dim; d++)
-        weights[i] += double(q[std::size_t(head) * shape.key_dim + d]) * keys[std::size_t(i) * shape.key_dim + d];
+        weights[i] += double(q[std::size_t(query) * shape.key_dim + d]) * keys[std::size_t(i) * shape.key_dim + d];
       largest = std::max(largest, weights[i] *= scale());
     }
-    for (double& weight : weights) total += weight = std::exp(weight - largest);
-    for (int i = 0; i < shape.count; i++)
+    for (int i = begin; i < end; i++) total += weights[i] = std::exp(weights[i] - largest);
+    for (int i = begin; i < end; i++)
       for (int d = 0; d < shape.value_dim; d++)
         out[d] += weights[i] / total * values[std::size_t(i) * shape.value_dim + d];
     return out;
@@ -86,7 +103,9 @@ struct RandomRing {
 
 constexpr Heads attentions[] = {{1, 1, 1, 1, 1, 0},      {2, 16, 16, 5, 8, 61},     {3, 20, 12, 64, 70, 0},
                                 {4, 64, 64, 129, 130, 3}, {9, 64, 64, 200, 300, 63}, {8, 128, 128, 333, 333, 1000},
-                                {5, 100, 72, 150, 151, 5000000000}};
+                                {5, 100, 72, 150, 151, 5000000000},
+                                {2, 16, 16, 3, 9, 62, 3},  {3, 20, 12, 200, 203, 30, 17},
+                                {8, 64, 64, 330, 340, 7, 70, 64}, {1, 40, 24, 40, 64, 100, 39, 2}};
 
 }  // namespace
 
@@ -214,30 +233,34 @@ TEST(attention_over_a_ring) {
     for (bool half : {false, true}) {
       const RandomRing ring(shape, half);
       for (const Kernels* kernels : every_set()) {
-        const std::vector<float> out = ring.attend(*kernels, 0, 0, shape.heads);
-        for (int h = 0; h < shape.heads; h++) {
-          const std::vector<double> want = ring.expected(h);
+        const std::vector<float> out = ring.attend(*kernels, 0);
+        for (int query = 0; query < shape.queries(); query++) {
+          const std::vector<double> want = ring.expected(query);
           // Scores are O(1) with an error of key_dim u; the weighted sum adds count u more; values reach about 5.
           const double tolerance = (4.0 * shape.key_dim + shape.count + 64) * unit_roundoff * 5;
           for (int d = 0; d < shape.value_dim; d++)
-            CHECK_NEAR(out[std::size_t(h) * shape.value_dim + d], want[d], tolerance);
+            CHECK_NEAR(out[std::size_t(query) * shape.value_dim + d], want[d], tolerance);
         }
       }
     }
 }
 
-TEST(attention_does_not_depend_on_the_ring_s_start_nor_on_other_heads) {
+TEST(attention_does_not_depend_on_the_ring_s_start_nor_on_other_queries) {
   for (const Heads& shape : attentions)
     for (bool half : {false, true}) {
       const RandomRing ring(shape, half);
       for (const Kernels* kernels : every_set()) {
-        const std::vector<float> whole = ring.attend(*kernels, 0, 0, shape.heads);
-        CHECK(ring.attend(*kernels, shape.capacity / 2, 0, shape.heads) == whole);
-        CHECK(ring.attend(*kernels, shape.capacity - 1, 0, shape.heads) == whole);
-        for (int h = 0; h < shape.heads; h++) {
-          const auto begin = whole.begin() + std::size_t(h) * shape.value_dim;
-          CHECK(ring.attend(*kernels, shape.capacity / 3, h, 1) == std::vector<float>(begin, begin + shape.value_dim));
+        const std::vector<float> whole = ring.attend(*kernels, 0);
+        CHECK(ring.attend(*kernels, shape.capacity / 2) == whole);
+        CHECK(ring.attend(*kernels, shape.capacity - 1) == whole);
+        for (int query = 0; query < shape.queries(); query++) {
+          const auto begin = whole.begin() + std::size_t(query) * shape.value_dim;
+          CHECK(ring.attend(*kernels, shape.capacity / 3, query / shape.heads, 1, query % shape.heads, 1) ==
+                std::vector<float>(begin, begin + shape.value_dim));
         }
+        const int half_way = shape.tokens / 2;
+        const std::vector<float> later = ring.attend(*kernels, 1, half_way, shape.tokens - half_way, 0, shape.heads);
+        CHECK(std::equal(later.rbegin(), later.rend(), whole.rbegin()));
       }
     }
 }
