@@ -3,7 +3,7 @@
 import pytest
 
 from bench.files import BenchError
-from bench.results import Key, Results, Sample, read, spread
+from bench.results import Key, Results, Sample, mended, read, spread
 
 KEY = Key("limits", "4 GiB", "smoe --activations 8", 0)
 
@@ -45,7 +45,7 @@ def test_every_cut_leaves_whole_samples_only(results, path):
     whole = path.read_bytes()
     for cut in range(first, len(whole)):
         path.write_bytes(whole[:cut])
-        assert {row.repeat for row in Results(path, "run").rows} == {0}
+        assert {row.repeat for row in mended(path)} == {0}
 
 
 def test_after_a_cut_the_sample_is_measured_again(results, path):
