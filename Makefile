@@ -54,7 +54,9 @@ lint: $(VENV)/.dev  ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 # The sanitizers' builds fill what the Python tests, which often wait, leave of the cores.
-test: lint build/smoe-engine  ## everything
+test:  ## everything
+	@$(MAKE) --no-print-directory $(VENV)/.runtime
+	@$(MAKE) --no-print-directory -j 2 JOBS=$(JOBS) lint build/smoe-engine
 	@mkdir -p build; nice -n 19 $(MAKE) --no-print-directory JOBS=1 build/asan/.built build/tsan/.built > build/sanitizers.log 2>&1 & builds=$$!; \
 	  trap "kill $$builds 2> /dev/null || true" EXIT; $(MAKE) --no-print-directory test-python; \
 	  echo "Waiting for the engine's builds under the sanitizers ..."; wait $$builds || { cat build/sanitizers.log; exit 1; }
@@ -63,8 +65,9 @@ test: lint build/smoe-engine  ## everything
 test-clients: $(VENV)/.dev build/smoe-engine demo  ## real clients (Claude Code, Codex, ...), installed into .cache/clients, and slow tests
 	@$(BIN)/python -m pytest -m "clients or slow" tests/clients tests/quality
 
+# Three workers: two cores, and one more since tests often wait. In collection's order the demo's long group is not the last.
 test-python: $(VENV)/.dev build/smoe-engine
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
 test-postgres: $(VENV)/.dev  ## what touches the database, on a PostgreSQL of its own where there is one
 	@$(BIN)/python tests/with_postgres.py $(BIN)/python -m pytest tests/fleet/test_{access,admin,catalog,checks,commands,discovery,fleet_of_300,keys,tokenizers}.py

@@ -19,6 +19,15 @@ def pytest_configure() -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # the default is slow on purpose
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Workers of pytest-xdist share nothing: a file stays with one, and so do all that need the demo, made once."""
+    demo = {item.path for item in items if "demo_dir" in getattr(item, "fixturenames", ())}
+    for item in items:
+        group = "demo" if item.path in demo else item.path.relative_to(TESTS).as_posix()
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def interop_dir() -> Path:
     """Vault pairs that another tool wrote, their checkpoint and golden results."""
