@@ -63,6 +63,7 @@ const Flag kFlags[] = {
     {"--seed", "N", &Args::seed, "for requests without one; -1: from the clock", {-1, 9e18}},
     {"--eos-ids", "CSV", &Args::eos_ids, "end of sequence, beside those that the scout names"},
     {"--raw-ids", nullptr, &Args::raw_ids, "accepted: ids are all that this engine prints"},
+    {"--routing", "FILE", &Args::routing, "write the experts of each token: int32 [tokens][MoE layers][top k]"},
     {"--instrument", nullptr, &Args::instrument, "time of each phase on stderr"},
     {"--debug", nullptr, &Args::debug, "one line a request on stderr"},
     {"--version", nullptr, &Args::version, "print the version"},

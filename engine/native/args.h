@@ -14,7 +14,7 @@ namespace smoe {
 struct Args {
   std::string vault, scout, config;
   bool serve = false, bench = false;
-  std::string tokens_in, logits;
+  std::string tokens_in, logits, routing;
   int tokens = 128, prompt = 512;
   bool json = false;
 

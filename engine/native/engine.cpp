@@ -140,6 +140,9 @@ std::uint64_t Engine::memory_for_all(const Args& args, const Log& log) const {
 Error Engine::allocate(const Args& args, const Log& log) {
   if (Error error = Conversations::create(shape_, args.conversations, plan_.conversations, &conversations_)) return error;
   if (Error error = ExpertRing::create(*vault_, {plan_.slots, args.workers}, &ring_)) return error;
+  const Architecture& a = vault_->architecture();
+  if (!args.routing.empty())
+    if (Error error = RoutingLog::create(args.routing, a.moe_layers, a.top_k, shape_.chunk, &runtime_->routing)) return error;
   if (Error error = Model::create(*vault_, *trunk_, *ring_, *runtime_, shape_.chunk, &model_)) return error;
   log("ready: " + std::string(runtime_->kernels.name) + ", " + std::to_string(pool_->size()) + " threads, trunk " +
       megabytes(trunk_->bytes()) + " (" + std::string(name_of(trunk_->form())) + "), ring " + std::to_string(ring_->slots()) + " slots " +

@@ -76,7 +76,7 @@ Error Model::forward(Conversation& conversation, std::span<const int> ids, const
     if (Error error = run_layer(i, batch)) return error;
   }
   conversation.commit(ids);
-  return {};
+  return runtime_.routing ? runtime_.routing->write(batch.tokens) : Error{};
 }
 
 Error Model::run_layer(std::size_t index, const Batch& batch) {

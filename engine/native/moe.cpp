@@ -109,6 +109,7 @@ void Moe::route(int tokens, const float* h) {
       parts_.router->choose(&space_.logits[area(token, experts)], &space_.experts[area(token, top_k_)],
                             &space_.weights[area(token, top_k_)]);
   });
+  if (runtime_.routing) runtime_.routing->note(parts_.moe_index, tokens, space_.experts.data());
 }
 
 // A counting sort of the pairs; an expert's tokens stay in order.

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 
 #include "kernels.h"
+#include "routing_log.h"
 #include "threads.h"
 
 namespace smoe {
@@ -18,6 +20,7 @@ struct Runtime {
   ThreadPool& pool;
   Numerics numerics;
   PhaseTimes times;
+  std::unique_ptr<RoutingLog> routing = nullptr;  // null: nobody asked for it
 };
 
 class Stopwatch {

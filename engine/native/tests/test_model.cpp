@@ -182,6 +182,52 @@ TEST(logits_have_the_same_bits_whatever_the_chunk_the_ring_and_the_threads) {
   }
 }
 
+// The ring counts the requests for each expert by itself: with chunks of one token, one for each token routed to it.
+TEST(the_routing_is_written_as_the_ring_is_asked) {
+  const std::vector<int> prompt = golden("tiny-qwen3moe-q4")[4].prompt;
+  const vault_files::Folder folder;
+  std::string written;
+  for (const int chunk : {1, 5}) {
+    Args one = args("tiny-qwen3moe-q4");
+    one.chunk = chunk;
+    one.routing = folder.path("routing.i32");
+    const std::unique_ptr<Engine> engine = boot(one);
+    logits_after(*engine, prompt);
+    const std::string bytes = vault_files::read_file(one.routing);
+    if (chunk == 1) written = bytes;
+    CHECK(bytes == written);  // whatever the chunk
+    if (chunk != 1) continue;
+    const Architecture& a = engine->vault().architecture();
+    std::vector<std::uint32_t> uses(static_cast<std::size_t>(a.moe_layers * a.experts));
+    std::vector<std::int32_t> routed(bytes.size() / sizeof(std::int32_t));
+    std::memcpy(routed.data(), bytes.data(), routed.size() * sizeof(std::int32_t));
+    CHECK_EQ(routed.size(), prompt.size() * static_cast<std::size_t>(a.moe_layers * a.top_k));
+    for (std::size_t i = 0; i < routed.size(); ++i) {
+      const int layer = static_cast<int>(i) / a.top_k % a.moe_layers;
+      ++uses[static_cast<std::size_t>(layer * a.experts + routed[i])];
+      CHECK(i % static_cast<std::size_t>(a.top_k) == 0 || routed[i - 1] < routed[i]);
+    }
+    for (int layer = 0; layer < a.moe_layers; ++layer)
+      for (int expert = 0; expert < a.experts; ++expert)
+        CHECK_EQ(uses[static_cast<std::size_t>(layer * a.experts + expert)], engine->ring().uses(layer, expert));
+  }
+}
+
+TEST(a_routing_that_cannot_be_written_is_an_error) {
+  Args one = args("tiny-qwen3moe-q4");
+  one.routing = "/no such folder/routing.i32";
+  std::unique_ptr<Engine> engine;
+  CHECK_EQ(Engine::boot(one, [](const std::string&) {}, &engine).message,
+           "--routing: /no such folder/routing.i32 cannot be written");
+#if defined(__linux__)
+  one.routing = "/dev/full";
+  Generator generator(*(engine = boot(one)));
+  Collector collector;
+  Figures figures;
+  CHECK(generator.run(greedy({1, 2, 3}, 2), collector, &figures).detail.find("/dev/full") != std::string::npos);
+#endif
+}
+
 TEST(an_interrupted_generation_leaves_no_trace) {
   const std::vector<Case> cases = golden("tiny-qwen3moe-q4");
   Args one = args("tiny-qwen3moe-q4");
