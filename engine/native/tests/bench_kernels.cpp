@@ -79,7 +79,7 @@ struct Bench {
     const std::size_t weights = std::size_t(rows) * cols;
     const std::size_t matrix_bytes = weights * bits_per_element(storage) / 8;
     std::vector<std::uint32_t> data(matrix_bytes * copies / 4);
-    for (auto& word : data) word = std::uint32_t(random()) & 0x3fff3fff;  // finite as f16, bf16 and f32 too
+    for (auto& word : data) word = (std::uint32_t(random()) & 0x3fff3fff) | 0x20002000;  // normal as f16, bf16 and f32 too
     std::vector<std::uint16_t> scales(weights / 64 * copies, 0x2000);
     const std::vector<float> x = floats(std::size_t(tokens) * cols);
     std::vector<char> prepared(kernels.prepared_bytes(storage, numerics, cols) * tokens + 64);
