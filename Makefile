@@ -65,9 +65,9 @@ test:  ## everything
 test-clients: $(VENV)/.dev build/smoe-engine demo  ## real clients (Claude Code, Codex, ...), installed into .cache/clients, and slow tests
 	@$(BIN)/python -m pytest -m "clients or slow" tests/clients tests/quality
 
-# Three workers: two cores, and one more since tests often wait. In collection's order the demo's long group is not the last.
+# Three workers: two cores, and one more since tests often wait. A file's tests share servers, so they stay with one worker.
 test-python: $(VENV)/.dev build/smoe-engine
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-postgres: $(VENV)/.dev  ## what touches the database, on a PostgreSQL of its own where there is one
 	@$(BIN)/python tests/with_postgres.py $(BIN)/python -m pytest tests/fleet/test_{access,admin,catalog,checks,commands,discovery,fleet_of_300,keys,tokenizers}.py

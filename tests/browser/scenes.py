@@ -157,9 +157,9 @@ def slow() -> Iterator[Chunk | float]:
 
 def queued() -> Iterator[Chunk | float]:
     yield state("queued", position=3)
-    yield 0.8
+    yield 2.5  # longer than the tests' look-outs are apart, on a busy machine too
     yield state("queued", position=1)
-    yield 0.8
+    yield 2.5
     yield from short()
 
 
