@@ -28,6 +28,8 @@ def _opened(path: Path) -> Iterator[int]:
 def sequential_seconds(path: Path) -> float:
     """To read the whole file once."""
     with _opened(path) as descriptor, mmap.mmap(-1, BLOCK) as buffer:
+        if hasattr(mmap, "MADV_HUGEPAGE"):  # the fewer pieces a buffer has, the larger are the requests to the disk
+            buffer.madvise(mmap.MADV_HUGEPAGE)
         began = time.perf_counter()
         offset = 0
         while count := os.preadv(descriptor, [buffer], offset):

@@ -80,7 +80,7 @@ Error Engine::open(const Args& args, const Log& log) {
   }
   if (Error error = Trunk::open(scout, a.layers, trunk_form(args), &trunk_)) return error;
   if (Error error = plan(args, log)) return error;
-  return trunk_->load(*pool_, tenths(log));
+  return trunk_->load(runtime_->kernels, *pool_, tenths(log));
 }
 
 // An id past the vocabulary is no mistake worth a refusal: it can never be sampled.

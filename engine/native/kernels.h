@@ -103,6 +103,10 @@ struct Kernels {
   // One row of any storage as float32.
   void (*dequantize_row)(const Matrix& w, int row, float* out);
 
+  // Quantizes n values (groups of 64 from the first; the last may be short) to q8, q4 or q2 codes by each group's
+  // largest magnitude, with the same bits in every set. codes: the storage's bytes for n weights; scales: (n + 63) / 64 f16.
+  void (*quantize_row)(Storage storage, const float* x, int n, std::uint8_t* codes, std::uint16_t* scales);
+
   void (*to_half)(const float* x, int n, std::uint16_t* out);
 
   // Scores q.k * scale, softmax, weighted sum of values. scratch: AttendScratch::size floats. A query's bits are those of
@@ -115,10 +119,6 @@ const Kernels* select_kernels(const char* name = nullptr);
 
 // The names of the sets that this machine can run, worst first ("scalar", ...). Ends with a null.
 const char* const* available_kernels();
-
-// Quantizes n values (groups of 64 from the first; the last may be short) to q8, q4 or q2 codes by each group's
-// largest magnitude. codes: the storage's bytes for n weights; scales: (n + 63) / 64 f16.
-void quantize_row(Storage storage, const float* x, int n, std::uint8_t* codes, std::uint16_t* scales);
 
 float half_to_float(std::uint16_t h);
 std::uint16_t float_to_half(float f);

@@ -102,6 +102,8 @@ Vec decode<Storage::q2>(const std::uint8_t* group, int j) {
 
 constexpr Order order = Order::halves;
 
+#include "kernels_encode.inl"
+
 #include "kernels_quantized.inl"
 
 }  // namespace

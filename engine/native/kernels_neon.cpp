@@ -147,6 +147,8 @@ void integer_rows(const Matrix& w, int row0, int row1, const Activations& x, flo
 
 constexpr Order order = Order::halves;
 
+#include "kernels_encode.inl"
+
 #include "kernels_quantized.inl"
 
 }  // namespace

@@ -46,7 +46,7 @@ void cut(const PlacedTensor& tensor, std::vector<Block>* blocks) {
   }
 }
 
-void convert(const PlacedTensor& tensor, const unsigned char* from, std::uint64_t first, std::uint64_t count,
+void convert(const Kernels& kernels, const PlacedTensor& tensor, const unsigned char* from, std::uint64_t first, std::uint64_t count,
              unsigned char* memory) {
   unsigned char* const data = memory + tensor.data;
   if (tensor.storage == tensor.source) {
@@ -55,11 +55,11 @@ void convert(const PlacedTensor& tensor, const unsigned char* from, std::uint64_
   }
   std::array<float, kRun> values;
   to_floats(tensor.source, from, count, values.data());
-  quantize_row(tensor.storage, values.data(), static_cast<int>(count), data + code_bytes(tensor.storage, first),
+  kernels.quantize_row(tensor.storage, values.data(), static_cast<int>(count), data + code_bytes(tensor.storage, first),
                reinterpret_cast<std::uint16_t*>(memory + tensor.scales) + first / 64);
 }
 
-void convert(const Block& block, const unsigned char* bytes, ThreadPool& pool, unsigned char* memory) {
+void convert(const Block& block, const unsigned char* bytes, const Kernels& kernels, ThreadPool& pool, unsigned char* memory) {
   constexpr int kGrain = 8;  // runs that are worth another thread's wake-up
   for (const Piece& piece : block.pieces) {
     const PlacedTensor& tensor = *piece.tensor;
@@ -67,7 +67,7 @@ void convert(const Block& block, const unsigned char* bytes, ThreadPool& pool, u
     pool.for_range(static_cast<int>((piece.count + kRun - 1) / kRun), kGrain, [&](int begin, int end) {
       const std::uint64_t last = piece.first + std::min(piece.count, static_cast<std::uint64_t>(end) * kRun);
       for (std::uint64_t i = piece.first + static_cast<std::uint64_t>(begin) * kRun; i < last; i += kRun)
-        convert(tensor, tensor_bytes + i * element_bytes(tensor), i, std::min(kRun, last - i), memory);
+        convert(kernels, tensor, tensor_bytes + i * element_bytes(tensor), i, std::min(kRun, last - i), memory);
     });
   }
 }
@@ -80,7 +80,7 @@ Error read(const File& scout, const Block& block, unsigned char* to) {
 
 }  // namespace
 
-Error load_tensors(const File& scout, const TrunkLayout& layout, ThreadPool& pool, const LoadProgress& progress,
+Error load_tensors(const File& scout, const TrunkLayout& layout, const Kernels& kernels, ThreadPool& pool, const LoadProgress& progress,
                    unsigned char* memory) {
   std::vector<Block> blocks;
   for (const PlacedTensor& tensor : layout.tensors) cut(tensor, &blocks);
@@ -98,7 +98,7 @@ Error load_tensors(const File& scout, const TrunkLayout& layout, ThreadPool& poo
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     if (Error error = coming.get()) return error;
     if (i + 1 < blocks.size()) coming = begin_read(i + 1);
-    convert(blocks[i], buffers[i % 2].data(), pool, memory);
+    convert(blocks[i], buffers[i % 2].data(), kernels, pool, memory);
     if (progress) progress(done += blocks[i].end - blocks[i].begin, total);
   }
   return {};

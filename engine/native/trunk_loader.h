@@ -14,7 +14,7 @@ namespace smoe {
 using LoadProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;  // bytes of the file
 
 // memory: layout.bytes, aligned to 64. Takes two blocks of 8 MiB besides while it runs.
-Error load_tensors(const File& scout, const TrunkLayout& layout, ThreadPool& pool, const LoadProgress& progress,
+Error load_tensors(const File& scout, const TrunkLayout& layout, const Kernels& kernels, ThreadPool& pool, const LoadProgress& progress,
                    unsigned char* memory);
 
 }  // namespace smoe

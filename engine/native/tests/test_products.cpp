@@ -238,18 +238,24 @@ TEST(dequantized_rows) {
     }
 }
 
-TEST(quantized_rows_are_within_half_a_step) {
+TEST(quantized_rows_are_within_half_a_step_and_the_same_in_every_set) {
   for (Storage storage : code_storages)
     for (int n : {1, 64, 100, 1024}) {
       std::vector<float> x = normal_floats(n);
       if (n > 200) std::fill_n(x.begin() + 64, 64, 0.0f);
       RandomMatrix w(storage, 1, n);
-      quantize_row(storage, x.data(), n, w.data.data(), w.scales.data());
+      every_set()[0]->quantize_row(storage, x.data(), n, w.data.data(), w.scales.data());
       for (int i = 0; i < n; i++) {
         const double scale = half_value(w.scales[i / 64]);
         const double step = scale / (storage == Storage::q8 ? 127 : storage == Storage::q4 ? 7.5 : 1.5);
         // The scale is a rounded half: the largest value may lie 2^-11 of it beyond the last code.
         CHECK_NEAR(w.at(0, i), x[i], step / 2 * (1 + 1e-6) + scale * 0x1p-11);
+      }
+      for (const Kernels* kernels : every_set()) {
+        RandomMatrix same(storage, 1, n);
+        kernels->quantize_row(storage, x.data(), n, same.data.data(), same.scales.data());
+        CHECK(same.scales == w.scales);
+        for (int i = 0; i < n; i++) CHECK_EQ(same.at(0, i), w.at(0, i));
       }
     }
 }
@@ -257,17 +263,20 @@ TEST(quantized_rows_are_within_half_a_step) {
 // Largest magnitudes that a half cannot hold are clipped; one that underflows makes zeros; a NaN stays one.
 TEST(quantized_groups_at_the_edges_of_a_half) {
   constexpr float nan = __builtin_nanf("");
-  for (Storage storage : code_storages)
-    for (const auto& [value, expected] : {std::pair{1e6f, 65504.0}, {-1e6f, -65504.0}, {1e-9f, 0.0}, {0x1p-24f, 0x1p-24}}) {
-      const std::vector<float> x(64, value);
-      RandomMatrix w(storage, 1, 64);
-      quantize_row(storage, x.data(), 64, w.data.data(), w.scales.data());
-      CHECK_NEAR(w.at(0, 63), expected, 1e-6 * std::fabs(expected));
-    }
-  std::vector<float> x = normal_floats(128);
-  x[70] = nan;
-  std::uint8_t codes[128];
-  std::uint16_t scales[2];
-  quantize_row(Storage::q8, x.data(), 128, codes, scales);
-  CHECK(std::isfinite(half_to_float(scales[0])) && std::isnan(half_to_float(scales[1])));
+  for (const Kernels* kernels : every_set()) {
+    for (Storage storage : code_storages)
+      for (const auto& [value, expected] :
+           {std::pair{1e6f, 65504.0}, {-1e6f, -65504.0}, {1e-9f, 0.0}, {0x1p-24f, 0x1p-24}}) {
+        const std::vector<float> x(64, value);
+        RandomMatrix w(storage, 1, 64);
+        kernels->quantize_row(storage, x.data(), 64, w.data.data(), w.scales.data());
+        CHECK_NEAR(w.at(0, 63), expected, 1e-6 * std::fabs(expected));
+      }
+    std::vector<float> x = normal_floats(128);
+    x[70] = nan;
+    std::uint8_t codes[128];
+    std::uint16_t scales[2];
+    kernels->quantize_row(Storage::q8, x.data(), 128, codes, scales);
+    CHECK(std::isfinite(half_to_float(scales[0])) && std::isnan(half_to_float(scales[1])));
+  }
 }

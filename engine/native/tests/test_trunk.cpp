@@ -55,7 +55,7 @@ std::unique_ptr<Trunk> open(const std::string& path, TrunkForm form) {
 std::unique_ptr<Trunk> load(const std::string& path, TrunkForm form, int threads = 1) {
   std::unique_ptr<Trunk> trunk = open(path, form);
   ThreadPool pool(threads);
-  CHECK_EQ(trunk->load(pool).message, "");
+  CHECK_EQ(trunk->load(*select_kernels(), pool).message, "");
   return trunk;
 }
 
@@ -65,14 +65,14 @@ Matrix matrix(const Trunk& trunk, const std::string& name, int rows, int cols) {
   return {tensor.storage, rows, cols, tensor.data, tensor.scales};
 }
 
-// A row by quantize_row() whose arithmetic has a test of its own, at once and not piece by piece.
+// A row by the scalar quantize_row whose arithmetic has a test of its own, at once and not piece by piece.
 std::vector<float> quantized_at_once(const testing::RandomMatrix& source, Storage storage) {
   const int n = source.rows * source.cols;
   std::vector<float> values(static_cast<std::size_t>(n));
   to_floats(source.storage, source.data.data(), values.size(), values.data());
   std::vector<std::uint8_t> codes(code_bytes(storage, values.size()));
   std::vector<std::uint16_t> scales(values.size() / 64);
-  quantize_row(storage, values.data(), n, codes.data(), scales.data());
+  select_kernels("scalar")->quantize_row(storage, values.data(), n, codes.data(), scales.data());
   select_kernels("scalar")->dequantize_row({storage, 1, n, codes.data(), scales.data()}, 0, values.data());
   return values;
 }
@@ -260,5 +260,5 @@ TEST(a_file_that_shrinks_while_it_is_read) {
   const std::unique_ptr<Trunk> trunk = open(path, TrunkForm::q8);
   std::filesystem::resize_file(path, 12 << 20);
   ThreadPool pool(2);
-  CHECK(trunk->load(pool).message.find("was it truncated?") != std::string::npos);
+  CHECK(trunk->load(*select_kernels(), pool).message.find("was it truncated?") != std::string::npos);
 }
