@@ -1,6 +1,8 @@
 #include "engine.h"
 
 #include <algorithm>
+#include <atomic>
+#include <future>
 #include <limits>
 
 #include "json.h"
@@ -51,7 +53,8 @@ Error Engine::boot(const Args& args, const Log& log, std::unique_ptr<Engine>* ou
   if (Error error = engine->choose_kernels(args)) return error;
   if (Error error = engine->open(args, log)) return error;
   if (Error error = engine->read_end_ids(args)) return error;
-  if (Error error = engine->allocate(args, log)) return error;
+  if (Error error = engine->allocate(args)) return error;
+  if (Error error = engine->load(args, log)) return error;
   *out = std::move(engine);
   return {};
 }
@@ -79,8 +82,7 @@ Error Engine::open(const Args& args, const Log& log) {
     if (Error error = refuse_unknown_features(config, args.config)) return error;
   }
   if (Error error = Trunk::open(scout, a.layers, trunk_form(args), &trunk_)) return error;
-  if (Error error = plan(args, log)) return error;
-  return trunk_->load(runtime_->kernels, *pool_, tenths(log));
+  return plan(args, log);
 }
 
 // An id past the vocabulary is no mistake worth a refusal: it can never be sampled.
@@ -137,10 +139,23 @@ std::uint64_t Engine::memory_for_all(const Args& args, const Log& log) const {
   return std::min(asked, most);
 }
 
-Error Engine::allocate(const Args& args, const Log& log) {
+Error Engine::allocate(const Args& args) {
   if (Error error = Conversations::create(shape_, args.conversations, plan_.conversations, &conversations_)) return error;
-  if (Error error = ExpertRing::create(*vault_, {plan_.slots, args.workers}, &ring_)) return error;
+  return ExpertRing::create(*vault_, {plan_.slots, args.workers}, &ring_);
+}
+
+// While the disk is busy with the trunk, the slots that a first token fills get their memory.
+Error Engine::load(const Args& args, const Log& log) {
   const Architecture& a = vault_->architecture();
+  std::atomic<bool> loaded{false};
+  const auto touching = std::async(std::launch::async, [&] {
+    const int slots = std::min(ring_->slots(), a.moe_layers * a.top_k);
+    for (int slot = 0; slot < slots && !loaded; ++slot) ring_->touch(slot);
+  });
+  const Error error = trunk_->load(runtime_->kernels, *pool_, tenths(log));
+  loaded = true;
+  touching.wait();
+  if (error) return error;
   if (!args.routing.empty())
     if (Error error = RoutingLog::create(args.routing, a.moe_layers, a.top_k, shape_.chunk, &runtime_->routing)) return error;
   if (Error error = Model::create(*vault_, *trunk_, *ring_, *runtime_, shape_.chunk, &model_)) return error;

@@ -43,7 +43,8 @@ class Engine {
   Error open(const Args& args, const Log& log);
   Error choose_kernels(const Args& args);
   Error read_end_ids(const Args& args);
-  Error allocate(const Args& args, const Log& log);
+  Error allocate(const Args& args);
+  Error load(const Args& args, const Log& log);
   Error plan(const Args& args, const Log& log);
   std::uint64_t memory_for_all(const Args& args, const Log& log) const;
 

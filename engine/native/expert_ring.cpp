@@ -150,6 +150,8 @@ class Ring : public ExpertRing {
   }
 
   int slots() const override { return usable_.load(std::memory_order_relaxed); }
+  void touch(int slot) override { pool_.touch(at(slot) * slot_bytes(), slot_bytes()); }
+
   std::uint64_t resident() const override { return pool_.resident(); }
   std::uint64_t slot_bytes() const override { return vault_.largest_record(); }
   int used() const override { return used_.load(std::memory_order_relaxed); }

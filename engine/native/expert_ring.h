@@ -38,6 +38,10 @@ class ExpertRing {
   // A hint: read this if a slot is free or cold, without pinning it. Later requests overtake it.
   virtual void prefetch(int moe_index, int expert) = 0;
 
+  // Has a slot's memory at hand before it is read into: the first touch of a page costs as much as reading it. Before the
+  // first request; slots fill up from the first on.
+  virtual void touch(int slot) = 0;
+
   // What earlier runs tell of an expert: the share of passes that need it. For eviction; before the first request.
   virtual void expect(int moe_index, int expert, float share) = 0;
   virtual bool hints_wait() const = 0;   // for an I/O thread

@@ -210,6 +210,14 @@ void Pages::discard(std::uint64_t offset, std::uint64_t bytes) {
   if (begin < end) ::madvise(data_ + begin, end - begin, kAdvice);
 }
 
+void Pages::touch([[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::uint64_t bytes) {
+#if defined(MADV_POPULATE_WRITE)
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t begin = offset / page * page, end = std::min(offset + bytes, bytes_);
+  if (begin < end) ::madvise(data_ + begin, end - begin, MADV_POPULATE_WRITE);
+#endif
+}
+
 std::uint64_t Pages::resident() const {
 #if defined(__APPLE__)
   using Flag = char;

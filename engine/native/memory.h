@@ -31,6 +31,8 @@ class Pages {
 
   // Gives back what whole pages of this range hold: zeroed again (on macOS maybe not yet) when next touched.
   void discard(std::uint64_t offset, std::uint64_t bytes);
+  // Has this range in memory, zeroed, before it is written; where a system cannot, writing does it a page at a time.
+  void touch(std::uint64_t offset, std::uint64_t bytes);
   // Bytes that are in memory now. Any thread may ask.
   std::uint64_t resident() const;
 

@@ -134,6 +134,12 @@ TEST(pages_come_and_go) {
   const std::uint64_t whole = 8 * kMiB;
   CHECK_EQ(Pages::allocate(whole, &pages).message, "");
   CHECK_EQ(pages.resident(), 0u);
+  pages.touch(3 * kMiB, 1);
+  pages.touch(whole, whole);  // none of its own
+#if defined(MADV_POPULATE_WRITE)
+  CHECK(pages.resident() > 0 && pages.resident() < whole);
+#endif
+  CHECK_EQ(int{pages.data()[3 * kMiB]}, 0);
   std::memset(pages.data(), 1, whole);
   CHECK_EQ(pages.resident(), whole);
   pages.discard(2 * kMiB, 4 * kMiB);
