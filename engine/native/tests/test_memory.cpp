@@ -1,3 +1,5 @@
+#include <sys/mman.h>
+
 #include "check.h"
 #include "memory.h"
 #include "vault_files.h"
