@@ -75,7 +75,12 @@ def _ceilings(results: Results, layers: int) -> list[str]:
         (row.value for row in results.rows if row.suite == "machine" and row.metric.startswith("memory_")), default=0
     )
     disk = max(
-        (row.value for row in results.rows if row.suite == "machine" and row.metric.startswith("disk_")), default=0
+        (
+            row.value
+            for row in results.rows
+            if row.suite == "machine" and row.metric.startswith("disk_") and row.metric.endswith("_gb_s")
+        ),
+        default=0,
     )
     if not memory or not disk:
         return []

@@ -20,6 +20,7 @@ namespace smoe {
 namespace {
 
 constexpr int kNone = -1;
+constexpr int kHintReaders = 2;
 constexpr int kSpins = 2000;  // tens of microseconds: less than a wake-up where the read is about to end
 
 enum State : std::uint32_t { pending, whole, failed };
@@ -279,14 +280,14 @@ class Ring : public ExpertRing {
     }
   }
 
-  // One thread at a time reads hints: enough to keep a disk busy, little for a demand to wait behind.
+  // Two threads at a time read hints: enough to keep a disk busy, little for a demand to wait behind.
   int next_read(bool* is_hint) {
     std::unique_lock lock(mutex_);
-    if (*is_hint) reading_hint_ = false;
-    work_.wait(lock, [this] { return stopping_ || !demands_.empty() || (!hints_.empty() && !reading_hint_); });
+    if (*is_hint) --reading_hints_;
+    work_.wait(lock, [this] { return stopping_ || !demands_.empty() || (!hints_.empty() && reading_hints_ < kHintReaders); });
     if (stopping_) return kNone;
     *is_hint = demands_.empty();
-    if (*is_hint) reading_hint_ = true;
+    if (*is_hint) ++reading_hints_;
     return (*is_hint ? hints_ : demands_).pop_front();
   }
 
@@ -313,10 +314,11 @@ class Ring : public ExpertRing {
   std::atomic<int> usable_;   // all but those
   Error error_;
 
-  mutable std::mutex mutex_;  // guards demands_, hints_, stopping_, reading_hint_
+  mutable std::mutex mutex_;  // guards demands_, hints_, stopping_, reading_hints_
   std::condition_variable work_;
   IndexList demands_, hints_;
-  bool stopping_ = false, reading_hint_ = false;
+  bool stopping_ = false;
+  int reading_hints_ = 0;
   std::vector<std::thread> workers_;
 
   std::atomic<std::uint64_t> hits_{0}, misses_{0}, bytes_read_{0}, stall_ns_{0};

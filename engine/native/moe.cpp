@@ -1,6 +1,7 @@
 #include "moe.h"
 
 #include <algorithm>
+#include <numeric>
 #include <thread>
 
 namespace smoe {
@@ -32,6 +33,7 @@ MoeWorkspace::MoeWorkspace(const Runtime& runtime, const Architecture& a, int ch
       expected(runtime),
       logits(area(chunk, a.experts)),
       expected_weights(static_cast<std::size_t>(a.top_k)),
+      surest(expected_weights.size()),
       experts(area(chunk, a.top_k)),
       weights(experts.size()),
       rows(experts.size()),
@@ -87,7 +89,20 @@ void Moe::expect(const float* h) {
   expected_.resize(static_cast<std::size_t>(top_k_));
   parts_.router->choose(space_.logits.data(), expected_.data(), space_.expected_weights.data());
   if (foresight_ < kWorthwhileForesight) return;
-  for (const int expert : expected_) ring_.prefetch(parts_.moe_index, expert);
+  hint();
+}
+
+// The surer three quarters of the guess, the surest first: most that is wrong is in the rest.
+void Moe::hint() {
+  std::vector<int>& order = space_.surest;
+  std::iota(order.begin(), order.end(), 0);
+  const auto weight = [&](int i) {
+    const float w = space_.expected_weights[static_cast<std::size_t>(i)];
+    return w == w ? w : 0.0f;  // NaN has no place in an order
+  };
+  std::sort(order.begin(), order.end(), [&](int a, int b) { return weight(a) > weight(b); });
+  for (int i = 0; i < std::max(1, top_k_ * 3 / 4); ++i)
+    ring_.prefetch(parts_.moe_index, expected_[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])]);
 }
 
 void Moe::judge_expectation() {

@@ -39,6 +39,7 @@ struct MoeWorkspace {
   Input expected;                         // of expect()
   std::vector<float> logits;              // [chunk][experts]
   std::vector<float> expected_weights;    // [top_k]
+  std::vector<int> surest;                // [top_k], places in them
   std::vector<int> experts;               // [chunk][top_k]
   std::vector<float> weights;             // [chunk][top_k]
   std::vector<int> rows;                  // [chunk][top_k]: a pair's row in `out`
@@ -64,6 +65,7 @@ class Moe : public FeedForward {
   void expect(const float* h) override;
 
  private:
+  void hint();
   void judge_expectation();
   void route(int tokens, const float* h);
   void group_by_expert(int tokens);
