@@ -54,7 +54,7 @@ def _build(source: Path, build: Path) -> None:
 
 
 def _without_amx() -> list[str]:
-    """This version's products on AMX tiles end with a general protection fault (at LDTILECFG) where a model is repacked."""
+    """This version ends with a general protection fault in its products on AMX tiles (at LDTILECFG)."""
     if platform.machine() not in {"x86_64", "AMD64"}:
         return []
     flags = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
