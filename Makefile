@@ -57,7 +57,7 @@ lint: $(VENV)/.dev  ## ruff
 test:  ## everything
 	@$(MAKE) --no-print-directory $(VENV)/.runtime
 	@$(MAKE) --no-print-directory -j 2 JOBS=$(JOBS) lint build/smoe-engine
-	@mkdir -p build; nice -n 19 $(MAKE) --no-print-directory JOBS=1 build/asan/.built build/tsan/.built > build/sanitizers.log 2>&1 & builds=$$!; \
+	@mkdir -p build; nice -n 19 $(MAKE) --no-print-directory JOBS=$(JOBS) build/asan/.built build/tsan/.built > build/sanitizers.log 2>&1 & builds=$$!; \
 	  trap "kill $$builds 2> /dev/null || true" EXIT; $(MAKE) --no-print-directory test-python; \
 	  echo "Waiting for the engine's builds under the sanitizers ..."; wait $$builds || { cat build/sanitizers.log; exit 1; }
 	@$(MAKE) --no-print-directory -j 2 test-native test-postgres
