@@ -122,17 +122,9 @@ void add_scaled_sums(const GroupSums& sums, int tokens, const float (*row_scales
   }
 }
 
-// Tokens' prepared activations from a panel's first group on; the next token's are `stride` bytes further.
-struct TileActivations {
-  const char* codes;
-  const char* scales;
-  const char* offsets;
-  std::size_t stride;
-};
-
 // Adds a panel's products to totals. A group's tile products run while the sums of the one before are scaled.
 template <Storage S, Numerics N>
-void panel_tile(const Panel& panel, int groups, int tokens, const TileActivations& x, Totals totals) {
+void panel_tile(const Panel& panel, int groups, int tokens, const PanelActivations& x, Totals totals) {
   GroupSums sums[2];
   const auto begin = [&](int g) { multiply_group<S, N>(panel.codes[g], x.codes + group_at<S, N>(g), x.stride); };
   begin(0);
@@ -145,44 +137,38 @@ void panel_tile(const Panel& panel, int groups, int tokens, const TileActivation
   }
 }
 
+// The sums that were stored so far, or zeros.
+void load_totals(const float* y, std::size_t ldy, int tokens, bool add, const __mmask16* rows, Totals totals) {
+  for (int t = 0; t < tokens; t++)
+    for (int half = 0; half < 2; half++)
+      _mm512_store_ps(totals[t][half],
+                      add ? _mm512_maskz_loadu_ps(rows[half], y + t * ldy + half * 16) : _mm512_setzero_ps());
+}
+
+void store_totals(const Totals totals, int first, int tokens, const __mmask16* rows, float* y, std::size_t ldy) {
+  for (int t = first; t < tokens; t++)
+    for (int half = 0; half < 2; half++)
+      _mm512_mask_storeu_ps(y + t * ldy + half * 16, rows[half], _mm512_load_ps(totals[t][half]));
+}
+
 template <Storage S, Numerics N>
 void tile_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
   const PreparedLayout layout = prepared_layout(S, N, w.cols);
-  const auto* codes = static_cast<const std::uint8_t*>(w.data);
-  const auto* prepared = static_cast<const char*>(x.prepared);
   const int tiles = (x.tokens + most_tile_tokens - 1) / most_tile_tokens;
-  const int tile_tokens = (x.tokens + tiles - 1) / tiles;
-  const Tiles shaped(S, tile_tokens);
-  Panel panel;
+  const int tokens = (x.tokens + tiles - 1) / tiles;  // of a tile
+  const Tiles shaped(S, tokens);
   alignas(64) Totals totals;
-  for (int r = row0; r < row1; r += panel_rows_count) {
-    const __mmask16 rows[2] = {first_lanes(row1 - r), first_lanes(row1 - r - 16)};
-    for (int g = 0; g < layout.groups; g += panel_groups) {
-      const int groups = layout.groups - g < panel_groups ? layout.groups - g : panel_groups;
-      for (int half = 0; half < 2; half++) {
-        const std::size_t first_group = std::size_t(r + half * 16) * layout.groups + g;
-        fill_half<S>(codes + first_group * group_bytes(S), w.scales + first_group, row1 - r - half * 16, groups,
-                     layout.groups, half, panel);
-      }
-      __asm__ volatile("" ::: "memory");  // GCC 12 does not know that tile loads read memory
-      for (int done = 0; done < x.tokens; done += tile_tokens) {
-        // The last tile reaches back over tokens that are done already: every tile then has one shape.
-        const int begin = done + tile_tokens <= x.tokens ? done : x.tokens - tile_tokens;
-        const char* token = prepared + begin * layout.bytes;
-        const TileActivations part{token + group_at<S, N>(g), token + layout.scales_at + g * sizeof(float),
-                                   token + layout.offsets_at + g * sizeof(std::int32_t), layout.bytes};
-        float* const out = y + begin * ldy + r;
-        for (int t = 0; t < tile_tokens; t++)
-          for (int half = 0; half < 2; half++)
-            _mm512_store_ps(totals[t][half],
-                            g > 0 ? _mm512_maskz_loadu_ps(rows[half], out + t * ldy + half * 16) : _mm512_setzero_ps());
-        panel_tile<S, N>(panel, groups, tile_tokens, part, totals);
-        for (int t = done - begin; t < tile_tokens; t++)
-          for (int half = 0; half < 2; half++)
-            _mm512_mask_storeu_ps(out + t * ldy + half * 16, rows[half], _mm512_load_ps(totals[t][half]));
-      }
+  for_panels<S>(w, row0, row1, [&](const Panel& panel, int r, int g, int groups, const __mmask16* rows) {
+    __asm__ volatile("" ::: "memory");  // GCC 12 does not know that tile loads read memory
+    for (int done = 0; done < x.tokens; done += tokens) {
+      // The last tile reaches back over tokens that are done already: every tile then has one shape.
+      const int begin = done + tokens <= x.tokens ? done : x.tokens - tokens;
+      float* const out = y + begin * ldy + r;
+      load_totals(out, ldy, tokens, g > 0, rows, totals);
+      panel_tile<S, N>(panel, groups, tokens, panel_activations<S, N>(x, layout, begin, g), totals);
+      store_totals(totals, done - begin, tokens, rows, out, ldy);
     }
-  }
+  });
 }
 
 }  // namespace

@@ -40,3 +40,40 @@ void fill_half(const std::uint8_t* codes, const std::uint16_t* scales, int rows,
 }
 
 __mmask16 first_lanes(int n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : __mmask16((1u << n) - 1); }
+
+// Calls work(panel, row, group, groups, masks) for each panel of rows [row0, row1), groups in order; masks[h]: the rows
+// of half h that exist. Inlined, for the work's loops are the time.
+template <Storage S, class Work>
+[[gnu::always_inline]] inline void for_panels(const Matrix& w, int row0, int row1, Work work) {
+  const int row_groups = w.cols / group_size;
+  const auto* codes = static_cast<const std::uint8_t*>(w.data);
+  Panel panel;
+  for (int r = row0; r < row1; r += panel_rows_count) {
+    const int rows = row1 - r;
+    const __mmask16 masks[2] = {first_lanes(rows), first_lanes(rows - 16)};
+    for (int g = 0; g < row_groups; g += panel_groups) {
+      const int groups = row_groups - g < panel_groups ? row_groups - g : panel_groups;
+      for (int half = 0; half < 2; half++) {
+        const std::size_t first_group = std::size_t(r + half * 16) * row_groups + g;
+        fill_half<S>(codes + first_group * group_bytes(S), w.scales + first_group, rows - half * 16, groups, row_groups,
+                     half, panel);
+      }
+      work(panel, r, g, groups, masks);
+    }
+  }
+}
+
+// Prepared activations from a token and a panel's first group on. Tokens are `stride` bytes apart.
+struct PanelActivations {
+  const char* codes;
+  const char* scales;
+  const char* offsets;
+  std::size_t stride;
+};
+
+template <Storage S, Numerics N>
+PanelActivations panel_activations(const Activations& x, const PreparedLayout& layout, int token, int group) {
+  const char* const row = static_cast<const char*>(x.prepared) + token * layout.bytes;
+  return {row + group_at<S, N>(group), row + layout.scales_at + group * sizeof(float),
+          row + layout.offsets_at + group * sizeof(std::int32_t), layout.bytes};
+}

@@ -4,14 +4,6 @@
 constexpr int most_panel_tokens = 6;  // products and totals of 6 tokens fill 24 of the 32 registers
 constexpr int fewest_panel_tokens = 3;
 
-// Prepared activations of some tokens for the groups of a panel. Tokens are `stride` bytes apart.
-struct PanelActivations {
-  const char* codes;
-  const char* scales;
-  const char* offsets;
-  std::size_t stride;
-};
-
 // T tokens from `first` on, addressed as every third one's pointer plus 0, 1 or 2 strides: a pointer for each would
 // not fit the general registers.
 template <int T>
@@ -91,29 +83,14 @@ void panel_tokens(int tokens, const Panel& panel, int groups, const PanelActivat
 template <Storage S, Numerics N>
 void panel_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
   const PreparedLayout layout = prepared_layout(S, N, w.cols);
-  const auto* codes = static_cast<const std::uint8_t*>(w.data);
-  const auto* prepared = static_cast<const char*>(x.prepared);
   const int tiles = (x.tokens + most_panel_tokens - 1) / most_panel_tokens;
-  Panel panel;
-  for (int r = row0; r < row1; r += panel_rows_count) {
-    const int rows = row1 - r;
-    const __mmask16 masks[2] = {first_lanes(rows), first_lanes(rows - 16)};
-    for (int g = 0; g < layout.groups; g += panel_groups) {
-      const int groups = layout.groups - g < panel_groups ? layout.groups - g : panel_groups;
-      for (int half = 0; half < 2; half++) {
-        const std::size_t first_group = std::size_t(r + half * 16) * layout.groups + g;
-        fill_half<S>(codes + first_group * group_bytes(S), w.scales + first_group, rows - half * 16, groups,
-                     layout.groups, half, panel);
-      }
-      for (int tile = 0; tile < tiles; tile++) {
-        const int begin = x.tokens * tile / tiles, end = x.tokens * (tile + 1) / tiles;
-        const char* token = prepared + begin * layout.bytes;
-        const PanelActivations part{token + group_at<S, N>(g), token + layout.scales_at + g * sizeof(float),
-                                    token + layout.offsets_at + g * sizeof(std::int32_t), layout.bytes};
-        panel_tokens<S, N>(end - begin, panel, groups, part, g > 0, masks, y + begin * ldy + r, ldy);
-      }
+  for_panels<S>(w, row0, row1, [&](const Panel& panel, int r, int g, int groups, const __mmask16* masks) {
+    for (int tile = 0; tile < tiles; tile++) {
+      const int begin = x.tokens * tile / tiles, end = x.tokens * (tile + 1) / tiles;
+      panel_tokens<S, N>(end - begin, panel, groups, panel_activations<S, N>(x, layout, begin, g), g > 0, masks,
+                         y + begin * ldy + r, ldy);
     }
-  }
+  });
 }
 
 template <Storage S, Numerics N>
