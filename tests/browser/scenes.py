@@ -197,6 +197,12 @@ def cut() -> Iterator[Chunk | float | str]:
     yield "cut"
 
 
+def late() -> Iterator[Chunk | float | str]:
+    yield from words("The line stays a while")
+    yield 2.0
+    yield "cut"
+
+
 def endless() -> Iterator[Chunk | float]:
     yield progress(30, 30)
     for n in range(3000):
@@ -257,7 +263,23 @@ def long() -> Iterator[Chunk | float]:
 
 SCENES: dict[str, Callable[[], Iterator[Any]]] = {
     scene.__name__: scene
-    for scene in (short, slow, queued, boot, length, sliding, error, cut, endless, clusters, think, hostile, rtl, long)
+    for scene in (
+        short,
+        slow,
+        queued,
+        boot,
+        length,
+        sliding,
+        error,
+        cut,
+        late,
+        endless,
+        clusters,
+        think,
+        hostile,
+        rtl,
+        long,
+    )
 }
 
 

@@ -21,6 +21,14 @@ def test_a_lost_connection_is_not_taken_for_an_end(console):
     expect(console.button("Retry")).to_be_visible()
 
 
+def test_a_page_that_stays_after_all_tells_what_failed(console, page):
+    """A link to mail, or a download, makes the browser ask whether the page may go."""
+    console.send("say late")
+    expect(console.reply).to_contain_text("stays a while")
+    page.evaluate("dispatchEvent(new Event('beforeunload'))")
+    expect(console.reply).to_contain_text("broke off")
+
+
 def test_a_full_queue_says_when_to_come_back_and_retries(console, stub):
     message = {"error": {"message": "64 requests wait already.", "type": "rate_limit_error"}}
     stub.fail_next = (429, {"Retry-After": "7"}, message)

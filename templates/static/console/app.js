@@ -302,10 +302,11 @@ function onkey(event) {
   else if (command && event.shiftKey && event.key.toLowerCase() === "o") { event.preventDefault(); open(); }
 }
 
-/** The page may be about to go: WebKit ends its requests before it says so with `pagehide`. */
+/** The page may be about to go: WebKit ends its requests before it says so with `pagehide`. Or stay: a link to mail asks too. */
 function onleave() {
   for (const { reply, conversation } of replies.values()) {
     reply.leaving = true;
+    setTimeout(() => (reply.leaving = false), 1000);
     reply.tick();
     store.keepPartial(conversation.id, { ...reply.node, changed: Date.now() });
   }
