@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "buffer.h"
 #include "linear.h"
 #include "rope.h"
 
@@ -39,7 +40,7 @@ struct Workspace {
   Runtime& runtime;
   Rope rope;
   Input input;
-  std::vector<float> q, k, v, seen, out;  // [chunk][heads * head_dim], ... , [chunk][d_model]
+  Buffer<float> q, k, v, seen, out;  // [chunk][heads * head_dim], ... , [chunk][d_model]
 };
 
 struct GqaWeights {

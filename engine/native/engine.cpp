@@ -152,7 +152,7 @@ Error Engine::load(const Args& args, const Log& log) {
     const int slots = std::min(ring_->slots(), a.moe_layers * a.top_k);
     for (int slot = 0; slot < slots && !loaded; ++slot) ring_->touch(slot);
   });
-  const Error error = trunk_->load(runtime_->kernels, *pool_, tenths(log));
+  const Error error = trunk_->load(runtime_->kernels, pool_->size(), tenths(log));
   loaded = true;
   touching.wait();
   if (error) return error;

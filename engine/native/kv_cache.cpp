@@ -6,6 +6,10 @@
 namespace smoe {
 namespace {
 
+// A layer's keys, and its values, begin in small pages: a short conversation would hold 2 MiB for each of them else, which
+// for 48 layers is 192 MiB to be zeroed before the first token.
+constexpr std::uint64_t kHugePage = 2 << 20, kSmallPage = 4 << 10;
+
 // An empty one first: it costs nobody anything.
 std::uint64_t rank(const Conversation& conversation) {
   return conversation.length() == 0 ? 0 : conversation.last_used;
@@ -16,6 +20,8 @@ std::uint64_t rank(const Conversation& conversation) {
 Error Conversation::create(const KvShape& shape, std::unique_ptr<Conversation>* out) {
   std::unique_ptr<Conversation> made(new Conversation(shape));
   if (Error error = Pages::allocate(shape.bytes(), &made->pages_)) return error;
+  for (std::size_t part = 0; part < 2 * static_cast<std::size_t>(shape.layers); ++part)
+    made->pages_.keep_small(part * shape.layer_bytes(), std::min<std::uint64_t>(shape.layer_bytes(), kHugePage));
   *out = std::move(made);
   return {};
 }
@@ -39,11 +45,11 @@ void Conversation::drop() {
 }
 
 std::uint64_t Conversation::held_with(int positions) const {
-  constexpr std::uint64_t kHugePage = 2 << 20;
   const auto slots = static_cast<std::uint64_t>(std::max(touched_, std::min(positions, shape_.capacity())));
   if (slots == 0) return 0;
-  const std::uint64_t part = slots * static_cast<std::uint64_t>(shape_.width) * shape_.element_bytes() + kHugePage;
-  return std::min<std::uint64_t>(shape_.bytes(), 2 * static_cast<std::uint64_t>(shape_.layers) * part);
+  const std::uint64_t part = slots * static_cast<std::uint64_t>(shape_.width) * shape_.element_bytes();
+  const std::uint64_t rounding = part > kHugePage ? kHugePage : kSmallPage;
+  return std::min<std::uint64_t>(shape_.bytes(), 2 * static_cast<std::uint64_t>(shape_.layers) * (part + rounding));
 }
 
 void Conversation::copy_prefix(const Conversation& from, int length) {

@@ -52,7 +52,7 @@ class Conversation {
   const void* keys(int layer) const { return data(layer, 0); }  // [capacity][width]
   const void* values(int layer) const { return data(layer, 1); }
 
-  // The most memory that it takes with so many positions: more than their bytes, for huge pages round up.
+  // The most memory that it takes with so many positions: more than their bytes, for pages round up.
   std::uint64_t held_with(int positions) const;
   std::uint64_t resident() const { return pages_.resident(); }
 

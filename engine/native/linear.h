@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "buffer.h"
 #include "runtime.h"
 
 namespace smoe {
@@ -47,7 +48,7 @@ class Input {
 
  private:
   struct Prepared {
-    std::vector<unsigned char> memory;  // empty: this storage wants none
+    Buffer<unsigned char> memory;  // empty: this storage wants none
     std::size_t row_bytes = 0;
     bool valid = false;
 

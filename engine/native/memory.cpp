@@ -204,10 +204,20 @@ void Pages::discard(std::uint64_t offset, std::uint64_t bytes) {
 #else
   constexpr int kAdvice = MADV_DONTNEED;
 #endif
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const std::uint64_t begin = (offset + page - 1) / page * page;
-  const std::uint64_t end = std::min(offset + bytes, bytes_) / page * page;
+  const auto [begin, end] = whole_pages(offset, bytes);
   if (begin < end) ::madvise(data_ + begin, end - begin, kAdvice);
+}
+
+std::pair<std::uint64_t, std::uint64_t> Pages::whole_pages(std::uint64_t offset, std::uint64_t bytes) const {
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return {(offset + page - 1) / page * page, std::min(offset + bytes, bytes_) / page * page};
+}
+
+void Pages::keep_small([[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::uint64_t bytes) {
+#if defined(MADV_NOHUGEPAGE)
+  const auto [begin, end] = whole_pages(offset, bytes);
+  if (begin < end) ::madvise(data_ + begin, end - begin, MADV_NOHUGEPAGE);
+#endif
 }
 
 void Pages::touch([[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::uint64_t bytes) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "error.h"
 
@@ -31,12 +32,16 @@ class Pages {
 
   // Gives back what whole pages of this range hold: zeroed again (on macOS maybe not yet) when next touched.
   void discard(std::uint64_t offset, std::uint64_t bytes);
+  // Small pages where the whole of them lie in this range: for what may stay far from full.
+  void keep_small(std::uint64_t offset, std::uint64_t bytes);
   // Has this range in memory, zeroed, before it is written; where a system cannot, writing does it a page at a time.
   void touch(std::uint64_t offset, std::uint64_t bytes);
   // Bytes that are in memory now. Any thread may ask.
   std::uint64_t resident() const;
 
  private:
+  std::pair<std::uint64_t, std::uint64_t> whole_pages(std::uint64_t offset, std::uint64_t bytes) const;  // begin, end
+
   unsigned char* data_ = nullptr;
   std::uint64_t bytes_ = 0;
 };

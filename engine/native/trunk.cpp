@@ -12,9 +12,9 @@ Error Trunk::open(const std::string& path, int layers, TrunkForm form, std::uniq
   return {};
 }
 
-Error Trunk::load(const Kernels& kernels, ThreadPool& pool, const LoadProgress& progress) {
+Error Trunk::load(const Kernels& kernels, int threads, const LoadProgress& progress) {
   if (Error error = Pages::allocate(layout_.bytes, &pages_)) return {path_ + ": " + error.message};
-  if (Error error = load_tensors(*file_, layout_, kernels, pool, progress, pages_.data())) return error;
+  if (Error error = load_tensors(*file_, layout_, kernels, threads, progress, pages_.data())) return error;
   for (const PlacedTensor& tensor : layout_.tensors) {
     const bool scaled = tensor.storage != tensor.source;
     const auto* scales = reinterpret_cast<const std::uint16_t*>(pages_.data() + tensor.scales);

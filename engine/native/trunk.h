@@ -24,7 +24,7 @@ class Trunk {
   // Reads the header and settles what will be where; layers: the model's. Nothing is allocated for tensors yet.
   static Error open(const std::string& path, int layers, TrunkForm form, std::unique_ptr<Trunk>* out);
   // Reads the tensors: into memory that the object owns, for a mapped file that shrinks would kill the engine.
-  Error load(const Kernels& kernels, ThreadPool& pool, const LoadProgress& progress = {});
+  Error load(const Kernels& kernels, int threads, const LoadProgress& progress = {});
 
   const std::string& path() const { return path_; }
   const File& file() const { return *file_; }

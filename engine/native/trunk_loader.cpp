@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <future>
+#include <mutex>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "memory.h"
@@ -12,7 +15,10 @@
 namespace smoe {
 namespace {
 
-constexpr std::uint64_t kBlockBytes = std::uint64_t{8} << 20;
+// A huge page: what one read fills at a time.
+constexpr std::uint64_t kBlockBytes = std::uint64_t{2} << 20;
+// Threads beside those that compute, for some always wait for the disk; and as many as any disk wants.
+constexpr int kReadersBeside = 2, kMostThreads = 16;
 // Elements that are converted at a time: a multiple of a scale's 64, and their floats stay in the first cache.
 constexpr std::uint64_t kRun = 2048;
 
@@ -59,49 +65,79 @@ void convert(const Kernels& kernels, const PlacedTensor& tensor, const unsigned 
                reinterpret_cast<std::uint16_t*>(memory + tensor.scales) + first / 64);
 }
 
-void convert(const Block& block, const unsigned char* bytes, const Kernels& kernels, ThreadPool& pool, unsigned char* memory) {
-  constexpr int kGrain = 8;  // runs that are worth another thread's wake-up
-  for (const Piece& piece : block.pieces) {
-    const PlacedTensor& tensor = *piece.tensor;
-    const unsigned char* const tensor_bytes = bytes + (tensor.begin - block.begin);
-    pool.for_range(static_cast<int>((piece.count + kRun - 1) / kRun), kGrain, [&](int begin, int end) {
-      const std::uint64_t last = piece.first + std::min(piece.count, static_cast<std::uint64_t>(end) * kRun);
-      for (std::uint64_t i = piece.first + static_cast<std::uint64_t>(begin) * kRun; i < last; i += kRun)
-        convert(kernels, tensor, tensor_bytes + i * element_bytes(tensor), i, std::min(kRun, last - i), memory);
-    });
-  }
-}
+// Threads that each read a block, convert it and take the next: while some wait for the disk, others compute.
+class Loader {
+ public:
+  Loader(const File& scout, const Kernels& kernels, const LoadProgress& progress, unsigned char* memory)
+      : scout_(scout), kernels_(kernels), progress_(progress), memory_(memory) {}
 
-Error read(const File& scout, const Block& block, unsigned char* to) {
-  Error error = scout.read_direct(block.begin, to, block.end - block.begin);
-  if (!scout.direct()) scout.drop_cached(block.begin, block.end - block.begin);
-  return error;
-}
+  Error run(const TrunkLayout& layout, int threads) {
+    for (const PlacedTensor& tensor : layout.tensors) cut(tensor, &blocks_);
+    for (const Block& block : blocks_) total_ += block.end - block.begin;
+    std::vector<std::future<void>> others;
+    const int most = std::min(threads, static_cast<int>(blocks_.size()));
+    try {
+      while (static_cast<int>(others.size()) + 1 < most) others.push_back(std::async(std::launch::async, [this] { work(); }));
+    } catch (const std::system_error&) {  // no more threads to be had: slower, no more
+    }
+    work();
+    for (std::future<void>& other : others) other.wait();
+    return error_;
+  }
+
+ private:
+  void work() {
+    Pages buffer;
+    if (Error error = Pages::allocate(kBlockBytes, &buffer)) return fail(std::move(error));
+    for (std::size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < blocks_.size();) {
+      if (Error error = read(blocks_[i], buffer.data())) return fail(std::move(error));
+      for (const Piece& piece : blocks_[i].pieces) convert(piece, buffer.data() + (piece.tensor->begin - blocks_[i].begin));
+      tell(blocks_[i].end - blocks_[i].begin);
+    }
+  }
+
+  Error read(const Block& block, unsigned char* to) const {
+    Error error = scout_.read_direct(block.begin, to, block.end - block.begin);
+    if (!scout_.direct()) scout_.drop_cached(block.begin, block.end - block.begin);
+    return error;
+  }
+
+  void convert(const Piece& piece, const unsigned char* tensor_bytes) const {
+    const std::uint64_t size = element_bytes(*piece.tensor), end = piece.first + piece.count;
+    for (std::uint64_t first = piece.first; first < end; first += kRun)
+      smoe::convert(kernels_, *piece.tensor, tensor_bytes + first * size, first, std::min(kRun, end - first), memory_);
+  }
+
+  // The first error counts, and no block is begun after it.
+  void fail(Error error) {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::move(error);
+    next_.store(blocks_.size(), std::memory_order_relaxed);
+  }
+
+  void tell(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    done_ += bytes;
+    if (progress_) progress_(done_, total_);
+  }
+
+  const File& scout_;
+  const Kernels& kernels_;
+  const LoadProgress& progress_;
+  unsigned char* const memory_;
+  std::vector<Block> blocks_;
+  std::uint64_t total_ = 0;
+  std::atomic<std::size_t> next_{0};  // fetch_add after fail() steps past the end, which no count of threads wraps
+  std::mutex mutex_;                  // guards error_ and done_, and calls of progress_
+  Error error_;
+  std::uint64_t done_ = 0;
+};
 
 }  // namespace
 
-Error load_tensors(const File& scout, const TrunkLayout& layout, const Kernels& kernels, ThreadPool& pool, const LoadProgress& progress,
+Error load_tensors(const File& scout, const TrunkLayout& layout, const Kernels& kernels, int threads, const LoadProgress& progress,
                    unsigned char* memory) {
-  std::vector<Block> blocks;
-  for (const PlacedTensor& tensor : layout.tensors) cut(tensor, &blocks);
-  std::uint64_t total = 0, done = 0;
-  for (const Block& block : blocks) total += block.end - block.begin;
-
-  std::array<Pages, 2> buffers;
-  for (Pages& buffer : buffers)
-    if (Error error = Pages::allocate(kBlockBytes, &buffer)) return error;
-  const auto begin_read = [&](std::size_t i) {
-    return std::async(std::launch::async, [&, i] { return read(scout, blocks[i], buffers[i % 2].data()); });
-  };
-  std::future<Error> coming;
-  if (!blocks.empty()) coming = begin_read(0);
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (Error error = coming.get()) return error;
-    if (i + 1 < blocks.size()) coming = begin_read(i + 1);
-    convert(blocks[i], buffers[i % 2].data(), kernels, pool, memory);
-    if (progress) progress(done += blocks[i].end - blocks[i].begin, total);
-  }
-  return {};
+  return Loader(scout, kernels, progress, memory).run(layout, std::clamp(threads + kReadersBeside, 1, kMostThreads));
 }
 
 }  // namespace smoe

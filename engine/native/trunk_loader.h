@@ -1,4 +1,4 @@
-// Brings the scout's tensors into memory: one block is converted on all threads while the next is read.
+// Brings the scout's tensors into memory: some blocks are converted while others are read.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +6,15 @@
 
 #include "error.h"
 #include "file_io.h"
-#include "threads.h"
 #include "trunk_layout.h"
 
 namespace smoe {
 
 using LoadProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;  // bytes of the file
 
-// memory: layout.bytes, aligned to 64. Takes two blocks of 8 MiB besides while it runs.
-Error load_tensors(const File& scout, const TrunkLayout& layout, const Kernels& kernels, ThreadPool& pool, const LoadProgress& progress,
+// memory: layout.bytes, aligned to 64. `threads` may compute; those and two more take a block of 2 MiB each while it runs.
+// `progress` is called by one of them at a time.
+Error load_tensors(const File& scout, const TrunkLayout& layout, const Kernels& kernels, int threads, const LoadProgress& progress,
                    unsigned char* memory);
 
 }  // namespace smoe

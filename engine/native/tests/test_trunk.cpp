@@ -54,8 +54,7 @@ std::unique_ptr<Trunk> open(const std::string& path, TrunkForm form) {
 
 std::unique_ptr<Trunk> load(const std::string& path, TrunkForm form, int threads = 1) {
   std::unique_ptr<Trunk> trunk = open(path, form);
-  ThreadPool pool(threads);
-  CHECK_EQ(trunk->load(*select_kernels(), pool).message, "");
+  CHECK_EQ(trunk->load(*select_kernels(), threads).message, "");
   return trunk;
 }
 
@@ -259,6 +258,5 @@ TEST(a_file_that_shrinks_while_it_is_read) {
   const std::string path = folder.write("t", safetensors(header_of(sources), bytes_of(sources)));
   const std::unique_ptr<Trunk> trunk = open(path, TrunkForm::q8);
   std::filesystem::resize_file(path, 12 << 20);
-  ThreadPool pool(2);
-  CHECK(trunk->load(*select_kernels(), pool).message.find("was it truncated?") != std::string::npos);
+  CHECK(trunk->load(*select_kernels(), 2).message.find("was it truncated?") != std::string::npos);
 }
