@@ -129,6 +129,10 @@ class Ring : public ExpertRing {
     read_later(s, hints_);
   }
 
+  void forget_hints() override {
+    for (int s; (s = next_forgotten()) != kNone;) drop(evict(s));
+  }
+
   void expect(int moe_index, int expert, float share) override { next_use_.expect(at(flat(moe_index, expert)), share); }
 
   bool hints_wait() const override {
@@ -260,6 +264,11 @@ class Ring : public ExpertRing {
       queue.push_back(s);
     }
     work_.notify_one();
+  }
+
+  int next_forgotten() {
+    const std::lock_guard lock(mutex_);
+    return hints_.empty() ? kNone : hints_.pop_front();
   }
 
   // True when the slot's read was still in that queue, and now is not.

@@ -64,9 +64,11 @@ Moe::Moe(Runtime& runtime, MoeWorkspace& space, const Vault& vault, ExpertRing& 
 
 Error Moe::forward(int tokens, const float* h, float* x, FunctionRef<void()> meanwhile) {
   route(tokens, h);
-  if (!expected_.empty()) judge_expectation();
+  const bool expected = !expected_.empty();
+  if (expected) judge_expectation();
   group_by_expert(tokens);
   request_ahead();
+  if (expected) ring_.forget_hints();  // what is wrong in the guess and not yet read
   meanwhile();
   Error error = parts_.shared ? parts_.shared->forward(tokens, h, x, [] {}) : Error{};
   while (!error && left_ > 0) {
@@ -92,7 +94,7 @@ void Moe::expect(const float* h) {
   hint();
 }
 
-// The surer three quarters of the guess, the surest first: most that is wrong is in the rest.
+// The surest first: the disk may not get to the rest, where most that is wrong is, before the layer is routed.
 void Moe::hint() {
   std::vector<int>& order = space_.surest;
   std::iota(order.begin(), order.end(), 0);
@@ -101,8 +103,7 @@ void Moe::hint() {
     return w == w ? w : 0.0f;  // NaN has no place in an order
   };
   std::sort(order.begin(), order.end(), [&](int a, int b) { return weight(a) > weight(b); });
-  for (int i = 0; i < std::max(1, top_k_ * 3 / 4); ++i)
-    ring_.prefetch(parts_.moe_index, expected_[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])]);
+  for (const int i : order) ring_.prefetch(parts_.moe_index, expected_[static_cast<std::size_t>(i)]);
 }
 
 void Moe::judge_expectation() {

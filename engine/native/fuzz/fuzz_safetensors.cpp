@@ -6,10 +6,9 @@
 
 static void load(const std::string& path, smoe::TrunkForm form) {
   constexpr int kLayers = 2;
-  static smoe::ThreadPool pool(1);
   std::unique_ptr<smoe::Trunk> trunk;
   if (smoe::Trunk::open(path, kLayers, form, &trunk)) return;
-  if (trunk->load(*smoe::select_kernels(), pool)) __builtin_trap();
+  if (trunk->load(*smoe::select_kernels(), 1)) __builtin_trap();
 
   volatile unsigned char sink = 0;
   for (const auto& [name, entry] : trunk->header().entries) {

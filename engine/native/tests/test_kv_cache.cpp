@@ -193,19 +193,33 @@ void grow(Conversations& conversations, Conversation& conversation, int start, i
   }
 }
 
+TEST(a_short_conversation_holds_little_memory) {
+  Conversations conversations;
+  CHECK(!Conversations::create(kLarge, 1, kLarge.bytes(), &conversations));
+  for (const int length : {10, 400, 900, 2040}) {
+    Conversation& conversation = conversations.open(conversations.match(count(length)));
+    grow(conversations, conversation, 0, length);
+    CHECK(conversations.resident() <= conversation.held_with(length));
+    CHECK(conversations.resident() >= 4u * 4096 * static_cast<std::uint64_t>(length));
+  }
+  conversations.reset();
+  grow(conversations, conversations.open({0, 0}), 0, 10);
+  CHECK(conversations.resident() <= 4 * 11 * 4096);
+}
+
 TEST(conversations_share_a_budget) {
   Conversations conversations;
-  CHECK(!Conversations::create(kLarge, 3, kLarge.bytes(), &conversations));
+  CHECK(!Conversations::create(kLarge, 5, kLarge.bytes(), &conversations));
   CHECK_EQ(conversations.resident(), 0u);
-  for (const int start : {0, 5000, 10000}) {
-    const std::vector<int> ids = count(200, start);
-    grow(conversations, conversations.open(conversations.match(ids)), start, 200);
+  for (const int start : {0, 5000, 10000, 15000, 20000}) {
+    const std::vector<int> ids = count(480, start);
+    grow(conversations, conversations.open(conversations.match(ids)), start, 480);
     CHECK(conversations.resident() <= conversations.budget());
   }
-  CHECK_EQ(conversations.used(), 2);  // each may take 4 x (0.8 + 2 MiB), huge pages counted; the first made room
-  CHECK_EQ(conversations.match(count(200, 0)).cached, 0);
-  CHECK_EQ(conversations.match(count(200, 5000)).cached, 199);
-  Conversation& last = conversations.open(conversations.match(count(200, 5000)));
+  CHECK_EQ(conversations.used(), 4);  // each takes 4 x 1.9 of 4 x 8 MiB; the first made room
+  CHECK_EQ(conversations.match(count(480, 0)).cached, 0);
+  CHECK_EQ(conversations.match(count(480, 5000)).cached, 479);
+  Conversation& last = conversations.open(conversations.match(count(480, 5000)));
   grow(conversations, last, 5000, 2040);
   CHECK_EQ(conversations.used(), 1);
   CHECK_EQ(last.length(), 2040);
