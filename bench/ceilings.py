@@ -11,7 +11,7 @@ from django.conf import settings
 from .files import BenchError, drop_from_cache
 from .geometry import plan as geometry_plan
 from .plan import Plan
-from .results import Sample
+from .results import Measure, Sample
 
 PROBES = Path(__file__).parent / "probes"
 SECONDS = 3.0
@@ -37,6 +37,23 @@ def _measure(plan: Plan) -> Sample:
         for way, name in WAYS.items():
             metrics |= _disk(disk, plan.vault, record, depth, way, f"{name}_depth_{depth}")
     return Sample(f"{memory.stem}; {disk.stem}: direct reads of {record} bytes", metrics)
+
+
+def beside(plan: Plan, vault: Path, measure: Measure) -> Sample:
+    """A measurement, with the bandwidths just before and just after it: neighbours come and go within minutes."""
+    before, sample, after = _bandwidths(plan, vault), measure(), _bandwidths(plan, vault)
+    sample.metrics |= {name: (before[name] + after[name]) / 2 for name in before}
+    return sample
+
+
+def _bandwidths(plan: Plan, vault: Path) -> dict[str, float]:
+    """Of all threads from memory; of single experts from the disk, as many at a time as the engine reads."""
+    memory, disk = (_built(plan.options.data, name) for name in ("memory_read", "disk_read"))
+    record = geometry_plan(plan.options.layers).padded_size
+    return {
+        "memory_gb_s": _memory_rate(memory, plan.options.threads) / 1e9,
+        "disk_gb_s": _disk(disk, vault, record, max(DEPTHS), "pread", "disk")["disk_gb_s"],
+    }
 
 
 def _built(data: Path, name: str) -> Path:

@@ -70,7 +70,7 @@ def median_ratio(results: Results, suite: str, case: str, metric: str, one: str,
 
 
 def _ceilings(results: Results, layers: int) -> list[str]:
-    """Decoding beside what the bytes that it reads would take at this run's bandwidths."""
+    """Decoding beside what the bytes that it reads would take at the bandwidths measured with it, else in this run."""
     memory = max(
         (row.value for row in results.rows if row.suite == "machine" and row.metric.startswith("memory_")), default=0
     )
@@ -98,11 +98,14 @@ def _ceiling(results: Results, place: tuple[str, str, str], layers: int, memory:
     def median(metric: str) -> float:
         return spread(results.values(*place, metric)).median
 
+    if results.values(*place, "memory_gb_s"):
+        memory, disk = median("memory_gb_s") * 1e9, median("disk_gb_s") * 1e9
     computed = bytes_computed(layers, median("trunk_bytes"), median("slot_bytes"))
     allowed = 1 / max(computed / memory, median("decode_bytes_per_token") / disk)
     found = median("decode_tok_s")
     suite, case, subject = place
-    return f"  {suite} {case}, {subject}: {found:.2f} of {allowed:.2f} tok/s ({found / allowed:.0%})"
+    rates = f"memory {memory / 1e9:.1f}, disk {disk / 1e9:.2f} GB/s"
+    return f"  {suite} {case}, {subject}: {found:.2f} of {allowed:.2f} tok/s ({found / allowed:.0%}; {rates})"
 
 
 def bytes_computed(layers: int, trunk: float, slot: float) -> float:

@@ -10,6 +10,7 @@ from fleet.vaultfile.writer import scout_path_of
 
 from . import demo as demo_model
 from . import engine, peer
+from .ceilings import beside
 from .disk import sequential_seconds
 from .files import drop_from_cache
 from .limits import limited, read_ahead
@@ -66,7 +67,8 @@ def _side_by_side(plan: Plan, vault: Path, theirs: Peer, prompts: Sequence[int],
     """Us, llama.cpp's default, and its mapped file, with the memory there is."""
     timeout = plan.options.timeout
     ours = {
-        name: partial(engine.speed, subject, prompts, tokens, timeout) for name, subject in plan.subjects(vault).items()
+        name: partial(beside, plan, vault, partial(engine.speed, subject, prompts, tokens, timeout))
+        for name, subject in plan.subjects(vault).items()
     }
     return ours | {
         name: partial(peer.speed, theirs, prompts, tokens, timeout, mmap=mmap)
@@ -77,7 +79,10 @@ def _side_by_side(plan: Plan, vault: Path, theirs: Peer, prompts: Sequence[int],
 def limits(plan: Plan) -> None:
     """Cold each time: nothing of the files is cached when a process starts."""
     for gib in plan.options.limits:
-        measures: dict[str, Measure] = {name: partial(_ours, plan, name, gib) for name in plan.subjects(plan.vault)}
+        measures: dict[str, Measure] = {
+            name: partial(beside, plan, plan.vault, partial(_ours, plan, name, gib))
+            for name in plan.subjects(plan.vault)
+        }
         measures["llama.cpp tuned"] = partial(_theirs, plan, gib, TUNED_READ_AHEAD)
         if not plan.options.tuned_only:
             measures["llama.cpp"] = partial(_theirs, plan, gib, None)

@@ -44,7 +44,15 @@ def test_the_report(results):
     text = report.text(results, 48)
     assert "decode_tok_s: smoe is 2.75 x llama.cpp tuned" in text
     assert "2.2 (2 to 2.4, 3 times)" in text
-    assert "limits 4 GiB, smoe: 2.20 of 3.00 tok/s (73%)" in text  # 0.8 GB a token at 2.4 GB/s
+    assert "limits 4 GiB, smoe: 2.20 of 3.00 tok/s (73%;" in text  # 0.8 GB a token at 2.4 GB/s
+
+
+def test_a_ceiling_takes_the_bandwidths_that_were_measured_with_it(results):
+    for repeat in range(3):
+        figures = {"trunk_bytes": 3e9, "slot_bytes": 2.5e6, "decode_bytes_per_token": 8e8}
+        now = {"memory_gb_s": 32.0, "disk_gb_s": 2.0}
+        results.add(Key("limits", "6 GiB", "smoe", repeat), Sample("", {"decode_tok_s": 2.0, **figures, **now}), 0.1)
+    assert "limits 6 GiB, smoe: 2.00 of 2.50 tok/s (80%; memory 32.0, disk 2.00 GB/s)" in report.text(results, 48)
 
 
 def test_the_bytes_of_a_token():
