@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
-ENGINE_SOURCES := $(shell find engine/native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
+ENGINE_SOURCES := $(shell find engine/native -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 ARGS ?=
 
 .PHONY: help setup engine demo serve test test-python test-clients test-postgres test-native test-asan test-tsan lint bench clean

@@ -10,6 +10,15 @@ __m512i plane(__m512i bytes) {
   else return _mm512_and_si512(_mm512_srli_epi16(bytes, shift), mask);
 }
 
+// The same, not doubled: an instruction less for the first plane.
+template <Storage S, int P>
+__m512i raw_plane(__m512i bytes) {
+  if constexpr (S == Storage::q8) return bytes;
+  const __m512i mask = _mm512_set1_epi8(S == Storage::q4 ? 0x0f : 0x03);
+  if constexpr (P == 0) return _mm512_and_si512(bytes, mask);
+  else return _mm512_and_si512(_mm512_srli_epi16(bytes, 8 / planes(S) * P), mask);
+}
+
 __m512i load_codes(const void* p) { return _mm512_loadu_si512(p); }
 
 // Up to 64 bytes of a row's codes; zeros after its end.
