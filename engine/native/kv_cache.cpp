@@ -8,7 +8,7 @@ namespace {
 
 // A layer's keys, and its values, begin in small pages: a short conversation would hold 2 MiB for each of them else, which
 // for 48 layers is 192 MiB to be zeroed before the first token.
-constexpr std::uint64_t kHugePage = 2 << 20, kSmallPage = 4 << 10;
+constexpr std::uint64_t kHugePage = 2 << 20;
 
 // An empty one first: it costs nobody anything.
 std::uint64_t rank(const Conversation& conversation) {
@@ -48,7 +48,7 @@ std::uint64_t Conversation::held_with(int positions) const {
   const auto slots = static_cast<std::uint64_t>(std::max(touched_, std::min(positions, shape_.capacity())));
   if (slots == 0) return 0;
   const std::uint64_t part = slots * static_cast<std::uint64_t>(shape_.width) * shape_.element_bytes();
-  const std::uint64_t rounding = part > kHugePage ? kHugePage : kSmallPage;
+  const std::uint64_t rounding = part > kHugePage ? kHugePage : 2 * page_bytes();  // at both ends
   return std::min<std::uint64_t>(shape_.bytes(), 2 * static_cast<std::uint64_t>(shape_.layers) * (part + rounding));
 }
 

@@ -178,6 +178,8 @@ std::uint64_t available_memory(const std::string& root) {
 
 bool memory_pressed(const std::string& root) { return pressed(root); }
 
+std::uint64_t page_bytes() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
+
 Error Pages::allocate(std::uint64_t bytes, Pages* out) {
   *out = Pages();
   if (bytes == 0) return {};
@@ -209,7 +211,7 @@ void Pages::discard(std::uint64_t offset, std::uint64_t bytes) {
 }
 
 std::pair<std::uint64_t, std::uint64_t> Pages::whole_pages(std::uint64_t offset, std::uint64_t bytes) const {
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t page = page_bytes();
   return {(offset + page - 1) / page * page, std::min(offset + bytes, bytes_) / page * page};
 }
 
@@ -222,7 +224,7 @@ void Pages::keep_small([[maybe_unused]] std::uint64_t offset, [[maybe_unused]] s
 
 void Pages::touch([[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::uint64_t bytes) {
 #if defined(MADV_POPULATE_WRITE)
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t page = page_bytes();
   const std::uint64_t begin = offset / page * page, end = std::min(offset + bytes, bytes_);
   if (begin < end) ::madvise(data_ + begin, end - begin, MADV_POPULATE_WRITE);
 #endif
@@ -234,7 +236,7 @@ std::uint64_t Pages::resident() const {
 #else
   using Flag = unsigned char;
 #endif
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t page = page_bytes();
   std::vector<Flag> flags(4096);
   std::uint64_t count = 0;
   for (std::uint64_t at = 0; at < bytes_; at += flags.size() * page) {

@@ -18,6 +18,8 @@ std::uint64_t available_memory(const std::string& root = "");
 // process's version-2 group, a tenth of the last ten seconds). False where the system does not tell.
 bool memory_pressed(const std::string& root = "");
 
+std::uint64_t page_bytes();  // of the system's small pages
+
 // Zeroed private pages, in huge pages where the system has them; freed with the object.
 class Pages {
  public:
