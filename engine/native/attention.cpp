@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "buffer.h"
 #include "linear.h"
 #include "rope.h"
 
@@ -40,7 +39,7 @@ struct Workspace {
   Runtime& runtime;
   Rope rope;
   Input input;
-  Buffer<float> q, k, v, seen, out;  // [chunk][heads * head_dim], ... , [chunk][d_model]
+  std::vector<float> q, k, v, seen, out;  // [chunk][heads * head_dim], ... , [chunk][d_model]
 };
 
 struct GqaWeights {

@@ -6,7 +6,6 @@
 #include <initializer_list>
 #include <vector>
 
-#include "buffer.h"
 #include "runtime.h"
 
 namespace smoe {
@@ -48,7 +47,7 @@ class Input {
 
  private:
   struct Prepared {
-    Buffer<unsigned char> memory;  // empty: this storage wants none
+    std::vector<unsigned char> memory;  // empty: this storage wants none
     std::size_t row_bytes = 0;
     bool valid = false;
 

@@ -1,7 +1,6 @@
 // down(silu(gate(h)) * up(h)), in the trunk: a dense layer's MLP, or the expert that every token goes to.
 #pragma once
 
-#include "buffer.h"
 #include "feed_forward.h"
 #include "linear.h"
 
@@ -19,7 +18,7 @@ struct MlpWorkspace {
   static std::uint64_t token_bytes(const Runtime& runtime, int d_model, int ffn);
 
   Input h, hidden;
-  Buffer<float> gate, up, out, share;  // [chunk][ffn], [chunk][ffn], [chunk][d_model], [chunk]
+  std::vector<float> gate, up, out, share;  // [chunk][ffn], [chunk][ffn], [chunk][d_model], [chunk]
 };
 
 class Mlp : public FeedForward {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "attention.h"
-#include "buffer.h"
 #include "feed_forward.h"
 #include "kv_cache.h"
 
@@ -60,7 +59,7 @@ class Model {
   std::unique_ptr<FeedForwardFactory> feed_forward_;
   std::vector<Layer> layers_;
   Input head_input_;
-  Buffer<float> x_, h_;          // [chunk][d_model]
+  std::vector<float> x_, h_;          // [chunk][d_model]
   std::vector<float> ahead_;     // [d_model]
   std::vector<float> logits_;    // [vocabulary]
 };

@@ -9,7 +9,6 @@
 #include <span>
 #include <vector>
 
-#include "buffer.h"
 #include "feed_forward.h"
 #include "linear.h"
 #include "router.h"
@@ -49,8 +48,8 @@ struct MoeWorkspace {
   std::vector<ExpertUse> uses;
   std::vector<ReadyExpert> ready;
   std::vector<bool> done;                 // by use
-  Buffer<float> x, gate, up;             // [most_rows][d_model], [most_rows][ffn] twice
-  Buffer<float> out;                      // [pairs][d_model]
+  std::vector<float> x, gate, up;             // [most_rows][d_model], [most_rows][ffn] twice
+  std::vector<float> out;                      // [pairs][d_model]
 };
 
 class Moe : public FeedForward {

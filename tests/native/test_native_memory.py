@@ -59,7 +59,7 @@ def test_only_what_the_trunk_becomes_is_ever_in_memory(program, wide, form, head
         peak = native_engine.peak_memory(engine.process.pid)
     assert now["trunk"] == pytest.approx(head * MIB, rel=0.01)
     assert told(now) == pytest.approx(now["rss"], rel=0.05)
-    assert peak is None or peak < now["rss"] + 24 * MIB  # two blocks of 8 MiB while it boots, and some slack
+    assert peak is None or peak < now["rss"] + 24 * MIB  # a block of 2 MiB a thread while it boots, and some slack
 
 
 def test_a_budget_is_kept(program, vault):
