@@ -129,8 +129,11 @@ class Ring : public ExpertRing {
     read_later(s, hints_);
   }
 
-  void forget_hints() override {
-    for (int s; (s = next_forgotten()) != kNone;) drop(evict(s));
+  void forget(int moe_index, int expert) override {
+    const int s = slot_of_[at(flat(moe_index, expert))];
+    if (s == kNone || !cancel(s, hints_)) return;
+    cold_.remove(s);
+    drop(s);
   }
 
   void expect(int moe_index, int expert, float share) override { next_use_.expect(at(flat(moe_index, expert)), share); }
@@ -264,11 +267,6 @@ class Ring : public ExpertRing {
       queue.push_back(s);
     }
     work_.notify_one();
-  }
-
-  int next_forgotten() {
-    const std::lock_guard lock(mutex_);
-    return hints_.empty() ? kNone : hints_.pop_front();
   }
 
   // True when the slot's read was still in that queue, and now is not.

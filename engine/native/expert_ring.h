@@ -37,8 +37,8 @@ class ExpertRing {
 
   // A hint: read this if a slot is free or cold, without pinning it. Later requests overtake it.
   virtual void prefetch(int moe_index, int expert) = 0;
-  // Hints whose reads have not begun are no longer wanted.
-  virtual void forget_hints() = 0;
+  // A hint is no longer wanted: nothing happens where its read has begun, or someone has requested it.
+  virtual void forget(int moe_index, int expert) = 0;
 
   // Has a slot's memory at hand before it is read into: the first touch of a page costs as much as reading it. Before the
   // first request; slots fill up from the first on.

@@ -64,11 +64,11 @@ Moe::Moe(Runtime& runtime, MoeWorkspace& space, const Vault& vault, ExpertRing& 
 
 Error Moe::forward(int tokens, const float* h, float* x, FunctionRef<void()> meanwhile) {
   route(tokens, h);
-  const bool expected = !expected_.empty();
-  if (expected) judge_expectation();
+  judge_expectation();
   group_by_expert(tokens);
   request_ahead();
-  if (expected) ring_.forget_hints();  // what is wrong in the guess and not yet read
+  for (const int expert : expected_) ring_.forget(parts_.moe_index, expert);  // what is wrong in the guess and not yet read
+  expected_.clear();
   meanwhile();
   Error error = parts_.shared ? parts_.shared->forward(tokens, h, x, [] {}) : Error{};
   while (!error && left_ > 0) {
@@ -107,11 +107,11 @@ void Moe::hint() {
 }
 
 void Moe::judge_expectation() {
+  if (expected_.empty()) return;
   const auto routed = space_.experts.begin();
   const auto right = std::count_if(expected_.begin(), expected_.end(),
                                    [&](int expert) { return std::binary_search(routed, routed + top_k_, expert); });
   foresight_ += (static_cast<float>(right) / static_cast<float>(top_k_) - foresight_) / 32;
-  expected_.clear();
 }
 
 // The router's weights are floats, so that it sees float32 activations in every numerics: it chooses by small differences.

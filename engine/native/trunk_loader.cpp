@@ -17,8 +17,9 @@ namespace {
 
 // A huge page: what one read fills at a time.
 constexpr std::uint64_t kBlockBytes = std::uint64_t{2} << 20;
-// Threads beside those that compute, for some always wait for the disk; and as many as any disk wants.
-constexpr int kReadersBeside = 2, kMostThreads = 16;
+// Threads beside those that compute, for some always wait for the disk; and as many as any disk wants, which take no more
+// memory than a program's growth (engine.cpp) allows for.
+constexpr int kReadersBeside = 2, kMostThreads = 8;
 // Elements that are converted at a time: a multiple of a scale's 64, and their floats stay in the first cache.
 constexpr std::uint64_t kRun = 2048;
 

@@ -266,7 +266,7 @@ TEST(forgotten_hints_give_their_slots_back) {
   for (int round = 0; round < 50; ++round) {
     Bench bench(8, 1);
     for (int e = 0; e < 8; ++e) bench.ring->prefetch(1, e);
-    bench.ring->forget_hints();
+    for (int e = 0; e < 8; ++e) bench.ring->forget(1, e);
     CHECK(!bench.ring->hints_wait());
     const int held = bench.ring->used();
     CHECK_EQ(bench.ring->free_slots(), 8 - held);
@@ -279,9 +279,20 @@ TEST(a_requested_hint_is_not_forgotten) {
   Bench bench(4, 1);
   for (int e = 0; e < 4; ++e) bench.ring->prefetch(1, e);
   CHECK(bench.ring->request(1, 3));
-  bench.ring->forget_hints();
+  bench.ring->forget(1, 3);
   CHECK(bench.right(bench.ring->wait(1, 3), 1, 3));
   bench.ring->release(1, 3);
+}
+
+TEST(other_hints_stay_when_one_is_forgotten) {
+  Bench bench(8, 1);
+  for (int e = 0; e < 8; ++e) bench.ring->prefetch(1, e);
+  for (int e = 0; e < 8; ++e) bench.ring->forget(0, e % 5);  // nobody's
+  CHECK_EQ(bench.ring->used(), 8);
+  bench.ring->forget(1, 7);
+  CHECK(bench.ring->used() >= 7);
+  for (int e = 0; e < 8; ++e) bench.use(1, e);
+  CHECK_EQ(bench.ring->counters().bytes_read, 8 * bench.record_bytes());
 }
 
 TEST(a_hint_keeps_what_is_cached_from_the_next_eviction) {
@@ -356,7 +367,7 @@ TEST(stress) {
     });
     std::uint64_t granted = 0;
     for (int round = 0; round < 800 && !over; ++round) {
-      if (round % 3 == 0) bench.ring->forget_hints();
+      for (int e = 0; round % 3 == 0 && e < 8; ++e) bench.ring->forget(1, e);
       if (round % 40 == 0) bench.ring->resize(1 + static_cast<int>(random() % static_cast<unsigned>(slots)));
       std::vector<std::pair<int, int>> batch;
       for (unsigned n = 1 + random() % 8; n > 0; --n) {
