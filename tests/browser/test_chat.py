@@ -2,6 +2,8 @@
 
 from playwright.sync_api import expect
 
+from .console import Console
+
 MOD = "ControlOrMeta"
 
 
@@ -138,6 +140,24 @@ def test_copy_gives_the_source(console):
     assert console.page.evaluate("navigator.clipboard.readText()").startswith("def route(scores, k=2):\n    # The")
     console.reply.get_by_role("button", name="Copy message").click()
     assert "| Trunk | memory | 108 MB |" in console.page.evaluate("navigator.clipboard.readText()")
+
+
+def test_what_cannot_be_copied_is_not_called_copied(console):
+    console.page.evaluate("navigator.clipboard.writeText = async () => { throw 0 }; document.execCommand = () => false")
+    console.ask("hello")
+    console.reply.get_by_role("button", name="Copy message").click()
+    expect(console.page.locator("#toast")).to_contain_text("Not copied")
+
+
+def test_what_is_written_while_the_page_loads_is_kept_and_sent(page, stub):
+    page.route("**/app.js", lambda route: (page.wait_for_timeout(1000), route.continue_()))
+    page.goto(stub.url, wait_until="commit")
+    console = Console(page)
+    console.input.fill("early")
+    console.button("Send (Enter)").click()
+    console.settled()
+    expect(console.text).not_to_be_empty()
+    assert stub.requests[0]["messages"][-1]["content"] == "early"
 
 
 def test_all_of_it_by_keyboard(console, stub):

@@ -148,6 +148,26 @@ def test_verify_and_the_picture_of_hot_experts(page, worker):
     expect(page.locator(".smoe-verify span")).to_have_text("sound")
 
 
+def test_a_key_is_copied_however_late_the_script_comes(page):
+    page.route("**/key.js", lambda route: (page.wait_for_timeout(1000), route.continue_()))
+    page.goto("/admin/fleet/apikey/add/")
+    page.fill("#id_name", "alice")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+
+
+def test_a_key_that_cannot_be_copied_is_not_called_copied(page):
+    page.add_init_script("navigator.clipboard.writeText = async () => { throw 0 }; document.execCommand = () => false")
+    page.goto("/admin/fleet/apikey/add/")
+    page.fill("#id_name", "alice")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("button", name="Press Ctrl+C")).to_be_visible()
+    secret = page.locator("input.smoe-secret").input_value()
+    assert page.evaluate("getSelection().toString()") == secret
+
+
 def test_a_key_is_made_shown_and_revoked(page):
     page.goto("/admin/fleet/apikey/add/")
     page.fill("#id_name", "alice")

@@ -18,7 +18,7 @@ const replies = new Map(); // conversation id -> {reply, conversation} that this
 let conversation = tree.blank();
 let elsewhere = false; // another tab is answering the open conversation
 
-const actions = { branch, copy: (text) => copy(text).then(() => toast("Copied.")), edit, proceed, redraw: show, regenerate, remove, retry: regenerate, askKey: async () => (await askKey()) && refresh() };
+const actions = { branch, copy: async (text) => toast((await copy(text)) ? "Copied." : "Not copied: select it and press Ctrl+C."), edit, proceed, redraw: show, regenerate, remove, retry: regenerate, askKey: async () => (await askKey()) && refresh() };
 const transcript = new Transcript(actions);
 const composer = new Composer({ send, stop });
 const models = new Models(choose);
@@ -345,3 +345,4 @@ for (const event of ["beforeunload", "pagehide"]) addEventListener(event, onleav
 addEventListener("hashchange", () => open(location.hash.slice(1)));
 store.listen(otherTab);
 open(location.hash.slice(1)).then(refresh);
+$("send").disabled = false;

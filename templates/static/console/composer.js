@@ -28,8 +28,9 @@ export class Composer {
 
   /** The draft of this conversation; `key` names it where it is kept. */
   open(key) {
+    const early = this.draft ? "" : this.area.value; // written while the page was loading
     this.draft = `smoe.draft.${key}`;
-    this.set(local.get(this.draft) ?? "");
+    this.set(early || (local.get(this.draft) ?? ""));
     this.files = [];
     this.showFiles();
   }
