@@ -82,16 +82,17 @@ def _ceilings(results: Results, layers: int) -> list[str]:
         ),
         default=0,
     )
-    if not memory or not disk:
-        return []
-    lines = [f"\nceilings: memory {memory:.1f} GB/s, disk {disk:.2f} GB/s"]
     cases = (
         (row.suite, row.case, row.subject) for row in results.rows if row.metric == "decode_tok_s" and row.suite != DEMO
     )
-    for place in _unique(cases):
-        if place[2].startswith("smoe"):
-            lines.append(_ceiling(results, place, layers, memory * 1e9, disk * 1e9))
-    return lines
+    known = memory > 0 and disk > 0
+    lines = [
+        _ceiling(results, place, layers, memory * 1e9, disk * 1e9)
+        for place in _unique(cases)
+        if place[2].startswith("smoe") and (known or results.values(*place, "memory_gb_s"))
+    ]
+    own = f": memory {memory:.1f} GB/s, disk {disk:.2f} GB/s" if known else ""
+    return [f"\nceilings{own}", *lines] if lines else []
 
 
 def _ceiling(results: Results, place: tuple[str, str, str], layers: int, memory: float, disk: float) -> str:

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <future>
 #include <limits>
+#include <system_error>
 
 #include "json.h"
 #include "memory.h"
@@ -41,6 +43,15 @@ LoadProgress tenths(const Engine::Log& log) {
 TrunkForm trunk_form(const Args& args) {
   const TrunkForm form = parse_trunk_form(args.trunk).value_or(TrunkForm::automatic);
   return form == TrunkForm::automatic && args.exact ? TrunkForm::stored : form;
+}
+
+// On a thread of its own; without one, when its result is asked for.
+std::future<void> begin(const std::function<void()>& work) {
+  try {
+    return std::async(std::launch::async, work);
+  } catch (const std::system_error&) {
+    return std::async(std::launch::deferred, work);
+  }
 }
 
 std::string megabytes(std::uint64_t bytes) { return std::to_string((bytes + kMiB - 1) / kMiB) + " MiB"; }
@@ -82,6 +93,8 @@ Error Engine::open(const Args& args, const Log& log) {
     if (Error error = refuse_unknown_features(config, args.config)) return error;
   }
   if (Error error = Trunk::open(scout, a.layers, trunk_form(args), &trunk_)) return error;
+  if (const std::string* config = trunk_->metadata("config"))
+    if (Error error = refuse_unknown_features(*config, scout)) return error;
   return plan(args, log);
 }
 
@@ -144,21 +157,23 @@ Error Engine::allocate(const Args& args) {
   return ExpertRing::create(*vault_, {plan_.slots, args.workers}, &ring_);
 }
 
-// While the disk is busy with the trunk, the slots that a first token fills get their memory.
+// While the disk is busy with the trunk, the buffers and the slots that a first token fills get their memory.
 Error Engine::load(const Args& args, const Log& log) {
   const Architecture& a = vault_->architecture();
   std::atomic<bool> loaded{false};
-  const auto touching = std::async(std::launch::async, [&] {
+  const auto take_memory = [&] {
+    model_ = std::make_unique<Model>(*vault_, *trunk_, *ring_, *runtime_, shape_.chunk);
     const int slots = std::min(ring_->slots(), a.moe_layers * a.top_k);
     for (int slot = 0; slot < slots && !loaded; ++slot) ring_->touch(slot);
-  });
+  };
+  std::future<void> memory = begin(take_memory);
   const Error error = trunk_->load(runtime_->kernels, pool_->size(), tenths(log));
   loaded = true;
-  touching.wait();
+  memory.get();
   if (error) return error;
   if (!args.routing.empty())
     if (Error error = RoutingLog::create(args.routing, a.moe_layers, a.top_k, shape_.chunk, &runtime_->routing)) return error;
-  if (Error error = Model::create(*vault_, *trunk_, *ring_, *runtime_, shape_.chunk, &model_)) return error;
+  if (Error error = model_->load()) return error;
   log("ready: " + std::string(runtime_->kernels.name) + ", " + std::to_string(pool_->size()) + " threads, trunk " +
       megabytes(trunk_->bytes()) + " (" + std::string(name_of(trunk_->form())) + "), ring " + std::to_string(ring_->slots()) + " slots " +
       megabytes(static_cast<std::uint64_t>(ring_->slots()) * ring_->slot_bytes()) + ", window " +

@@ -20,7 +20,7 @@ namespace smoe {
 namespace {
 
 constexpr int kNone = -1;
-constexpr int kHintReaders = 2;
+constexpr int kHintReaders = 2;  // at most, and never all threads
 constexpr int kSpins = 2000;  // tens of microseconds: less than a wake-up where the read is about to end
 
 enum State : std::uint32_t { pending, whole, failed };
@@ -68,6 +68,7 @@ class Ring : public ExpertRing {
     if (__builtin_mul_overflow(std::uint64_t{slots_.size()}, slot_bytes(), &bytes))
       return {"expert ring: " + std::to_string(slots_.size()) + " slots of " + std::to_string(slot_bytes()) + " bytes"};
     if (Error error = Pages::allocate(bytes, &pool_)) return {"expert ring: " + error.message};
+    hint_readers_ = std::clamp(workers - 1, 1, kHintReaders);
     try {
       for (int i = 0; i < workers; ++i) workers_.emplace_back([this] { serve_reads(); });
     } catch (const std::system_error& error) {
@@ -118,15 +119,19 @@ class Ring : public ExpertRing {
     else cold_.push_back(s);
   }
 
-  void prefetch(int moe_index, int expert) override {
+  bool prefetch(int moe_index, int expert) override {
     const int number = flat(moe_index, expert);
     int s = slot_of_[at(number)];
-    if (s != kNone) return refresh(s);
+    if (s != kNone) {
+      refresh(s);
+      return false;
+    }
     s = slot_for_hint();
-    if (s == kNone) return;
+    if (s == kNone) return false;
     bind(s, number);
     cold_.push_back(s);
     read_later(s, hints_);
+    return true;
   }
 
   void forget(int moe_index, int expert) override {
@@ -287,11 +292,11 @@ class Ring : public ExpertRing {
     }
   }
 
-  // Two threads at a time read hints: enough to keep a disk busy, little for a demand to wait behind.
+  // Two threads at a time read hints, where more than two read: enough to keep a disk busy, little for a demand to wait behind.
   int next_read(bool* is_hint) {
     std::unique_lock lock(mutex_);
     if (*is_hint) --reading_hints_;
-    work_.wait(lock, [this] { return stopping_ || !demands_.empty() || (!hints_.empty() && reading_hints_ < kHintReaders); });
+    work_.wait(lock, [this] { return stopping_ || !demands_.empty() || (!hints_.empty() && reading_hints_ < hint_readers_); });
     if (stopping_) return kNone;
     *is_hint = demands_.empty();
     if (*is_hint) ++reading_hints_;
@@ -325,7 +330,7 @@ class Ring : public ExpertRing {
   std::condition_variable work_;
   IndexList demands_, hints_;
   bool stopping_ = false;
-  int reading_hints_ = 0;
+  int reading_hints_ = 0, hint_readers_ = 1;
   std::vector<std::thread> workers_;
 
   std::atomic<std::uint64_t> hits_{0}, misses_{0}, bytes_read_{0}, stall_ns_{0};

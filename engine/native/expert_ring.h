@@ -35,8 +35,8 @@ class ExpertRing {
   virtual bool ready(int moe_index, int expert) const = 0;  // requested and done: wait() will not block
   virtual void release(int moe_index, int expert) = 0;
 
-  // A hint: read this if a slot is free or cold, without pinning it. Later requests overtake it.
-  virtual void prefetch(int moe_index, int expert) = 0;
+  // A hint: read this if a slot is free or cold, without pinning it. Later requests overtake it. True: a read is queued.
+  virtual bool prefetch(int moe_index, int expert) = 0;
   // A hint is no longer wanted: nothing happens where its read has begun, or someone has requested it.
   virtual void forget(int moe_index, int expert) = 0;
 

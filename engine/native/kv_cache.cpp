@@ -10,6 +10,9 @@ namespace {
 // for 48 layers is 192 MiB to be zeroed before the first token.
 constexpr std::uint64_t kHugePage = 2 << 20;
 
+// A system maps a process's memory in so many ranges at most (Linux: 65,530), and other parts want some too.
+constexpr int kMostMappings = 1 << 14;
+
 // An empty one first: it costs nobody anything.
 std::uint64_t rank(const Conversation& conversation) {
   return conversation.length() == 0 ? 0 : conversation.last_used;
@@ -17,10 +20,10 @@ std::uint64_t rank(const Conversation& conversation) {
 
 }  // namespace
 
-Error Conversation::create(const KvShape& shape, std::unique_ptr<Conversation>* out) {
-  std::unique_ptr<Conversation> made(new Conversation(shape));
+Error Conversation::create(const KvShape& shape, bool begins_small, std::unique_ptr<Conversation>* out) {
+  std::unique_ptr<Conversation> made(new Conversation(shape, begins_small));
   if (Error error = Pages::allocate(shape.bytes(), &made->pages_)) return error;
-  for (std::size_t part = 0; part < 2 * static_cast<std::size_t>(shape.layers); ++part)
+  for (std::size_t part = 0; begins_small && part < 2 * static_cast<std::size_t>(shape.layers); ++part)
     made->pages_.keep_small(part * shape.layer_bytes(), std::min<std::uint64_t>(shape.layer_bytes(), kHugePage));
   *out = std::move(made);
   return {};
@@ -48,7 +51,7 @@ std::uint64_t Conversation::held_with(int positions) const {
   const auto slots = static_cast<std::uint64_t>(std::max(touched_, std::min(positions, shape_.capacity())));
   if (slots == 0) return 0;
   const std::uint64_t part = slots * static_cast<std::uint64_t>(shape_.width) * shape_.element_bytes();
-  const std::uint64_t rounding = part > kHugePage ? kHugePage : 2 * page_bytes();  // at both ends
+  const std::uint64_t rounding = begins_small_ && part <= kHugePage ? 2 * page_bytes() : kHugePage;  // at both ends
   return std::min<std::uint64_t>(shape_.bytes(), 2 * static_cast<std::uint64_t>(shape_.layers) * (part + rounding));
 }
 
@@ -83,8 +86,9 @@ void Conversation::commit(std::span<const int> ids) { ids_.insert(ids_.end(), id
 Error Conversations::create(const KvShape& shape, int count, std::uint64_t budget, Conversations* out) {
   out->budget_ = budget;
   out->slots_.resize(static_cast<std::size_t>(count));
+  const bool few = std::int64_t{count} * shape.layers * 4 <= kMostMappings;
   for (auto& slot : out->slots_)
-    if (Error error = Conversation::create(shape, &slot)) return error;
+    if (Error error = Conversation::create(shape, few, &slot)) return error;
   return {};
 }
 

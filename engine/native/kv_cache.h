@@ -31,7 +31,8 @@ struct KvShape {
 
 class Conversation {
  public:
-  static Error create(const KvShape& shape, std::unique_ptr<Conversation>* out);
+  // begins_small: its memory begins in small pages, at the cost of four mappings a layer.
+  static Error create(const KvShape& shape, bool begins_small, std::unique_ptr<Conversation>* out);
 
   const KvShape& shape() const { return shape_; }
   int length() const { return static_cast<int>(ids_.size()); }
@@ -59,12 +60,13 @@ class Conversation {
   std::uint64_t last_used = 0;
 
  private:
-  explicit Conversation(const KvShape& shape) : shape_(shape) {}
+  Conversation(const KvShape& shape, bool begins_small) : shape_(shape), begins_small_(begins_small) {}
   unsigned char* data(int layer, int half) const {
     return pages_.data() + (2 * static_cast<std::size_t>(layer) + static_cast<std::size_t>(half)) * shape_.layer_bytes();
   }
 
   KvShape shape_;
+  bool begins_small_;
   Pages pages_;
   std::vector<int> ids_;  // of the positions that are whole in every layer
   int written_ = 0;       // one past the highest position ever stored: what is below written_ - capacity is gone

@@ -97,10 +97,7 @@ int bench(const Args& args) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);
+int run(int argc, char** argv) {
   Args args;
   if (Error error = parse_args({argv + 1, argv + argc}, &args)) return fail(error, kUsage);
   if (args.help) std::cout << help_text();
@@ -108,4 +105,17 @@ int main(int argc, char** argv) {
   if (args.help || args.version) return 0;
   if (args.bench) return bench(args);
   return args.serve ? serve(args) : run_once(args);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return fail({"the system gives no more memory: ask for less with --memory, --ctx or --chunk"});
+  } catch (const std::system_error& error) {
+    return fail({std::string("the system refuses: ") + error.what()});
+  }
 }

@@ -2,18 +2,21 @@
 
 namespace smoe {
 
-Model::Model(Runtime& runtime, const Architecture& a, int chunk)
+Model::Model(const Vault& vault, const Trunk& trunk, ExpertRing& ring, Runtime& runtime, int chunk)
     : runtime_(runtime),
-      layer_count_(a.layers),
-      d_model_(a.d_model),
+      layer_count_(vault.architecture().layers),
+      d_model_(vault.architecture().d_model),
       chunk_(chunk),
-      vocab_(a.vocab),
-      epsilon_(a.rms_epsilon),
+      vocab_(vault.architecture().vocab),
+      epsilon_(vault.architecture().rms_epsilon),
+      weights_(vault.architecture(), trunk),
+      attention_(make_attention_factory(weights_, runtime, chunk)),
+      feed_forward_(make_feed_forward_factory(weights_, runtime, vault, ring, chunk)),
       head_input_(runtime),
-      x_(static_cast<std::size_t>(chunk) * static_cast<std::size_t>(a.d_model)),
+      x_(static_cast<std::size_t>(chunk) * static_cast<std::size_t>(d_model_)),
       h_(x_.size()),
-      ahead_(static_cast<std::size_t>(a.d_model)),
-      logits_(static_cast<std::size_t>(a.vocab)) {}
+      ahead_(static_cast<std::size_t>(d_model_)),
+      logits_(static_cast<std::size_t>(vocab_)) {}
 
 std::uint64_t Model::buffer_bytes_token(const Architecture& a, const Runtime& runtime) {
   return 2 * static_cast<std::uint64_t>(a.d_model) * sizeof(float) + attention_buffer_bytes(a, runtime) +
@@ -22,43 +25,28 @@ std::uint64_t Model::buffer_bytes_token(const Architecture& a, const Runtime& ru
 
 std::uint64_t Model::buffer_bytes(const Architecture& a) { return static_cast<std::uint64_t>(a.vocab) * sizeof(float); }
 
-Error Model::create(const Vault& vault, const Trunk& trunk, ExpertRing& ring, Runtime& runtime, int chunk,
-                    std::unique_ptr<Model>* out) {
-  const Architecture& architecture = vault.architecture();
-  if (const std::string* config = trunk.metadata("config"))
-    if (Error error = refuse_unknown_features(*config, trunk.path())) return error;
-  std::unique_ptr<Model> model(new Model(runtime, architecture, chunk));
-  model->weights_ = std::make_unique<Weights>(architecture, trunk);
-  model->attention_ = make_attention_factory(*model->weights_, runtime, chunk);
-  model->feed_forward_ = make_feed_forward_factory(*model->weights_, runtime, vault, ring, chunk);
-  if (Error error = model->load(*model->weights_)) return error;
-  if (Error error = model->weights_->refuse_unused()) return error;
-  *out = std::move(model);
-  return {};
-}
-
-Error Model::load(Weights& weights) {
-  if (Error error = load_head(weights)) return error;
+Error Model::load() {
+  if (Error error = load_head()) return error;
   layers_.resize(static_cast<std::size_t>(layer_count_));
   for (int i = 0; i < layer_count_; ++i)
-    if (Error error = load_layer(weights, i, &layers_[static_cast<std::size_t>(i)])) return error;
-  return {};
+    if (Error error = load_layer(i, &layers_[static_cast<std::size_t>(i)])) return error;
+  return weights_.refuse_unused();
 }
 
 // Without a head of its own the model is tied: the embedding serves as one.
-Error Model::load_head(Weights& weights) {
+Error Model::load_head() {
   const std::string embedding = "model.embed_tokens";
-  if (Error error = weights.embedding(embedding, vocab_, d_model_, &embedding_)) return error;
-  if (Error error = weights.linear(weights.has("lm_head.weight") ? "lm_head" : embedding, vocab_, d_model_, &head_))
+  if (Error error = weights_.embedding(embedding, vocab_, d_model_, &embedding_)) return error;
+  if (Error error = weights_.linear(weights_.has("lm_head.weight") ? "lm_head" : embedding, vocab_, d_model_, &head_))
     return error;
   head_input_.reserve(head_.weight.storage, 1, d_model_);
-  return weights.vector("model.norm.weight", d_model_, &norm_);
+  return weights_.vector("model.norm.weight", d_model_, &norm_);
 }
 
-Error Model::load_layer(Weights& weights, int index, Layer* out) {
+Error Model::load_layer(int index, Layer* out) {
   const std::string name = "model.layers." + std::to_string(index) + ".";
-  if (Error error = weights.vector(name + "input_layernorm.weight", d_model_, &out->attention_norm)) return error;
-  if (Error error = weights.vector(name + "post_attention_layernorm.weight", d_model_, &out->feed_forward_norm))
+  if (Error error = weights_.vector(name + "input_layernorm.weight", d_model_, &out->attention_norm)) return error;
+  if (Error error = weights_.vector(name + "post_attention_layernorm.weight", d_model_, &out->feed_forward_norm))
     return error;
   if (Error error = attention_->make(index, &out->attention)) return error;
   return feed_forward_->make(index, &out->feed_forward);

@@ -14,9 +14,10 @@ namespace smoe {
 
 class Model {
  public:
-  // Everything referred to must outlive the model. chunk: the most tokens of forward().
-  static Error create(const Vault& vault, const Trunk& trunk, ExpertRing& ring, Runtime& runtime, int chunk,
-                      std::unique_ptr<Model>* out);
+  // Its buffers. Everything referred to must outlive the model. chunk: the most tokens of forward().
+  Model(const Vault& vault, const Trunk& trunk, ExpertRing& ring, Runtime& runtime, int chunk);
+  // Its layers, of a trunk that is loaded by now; before forward().
+  Error load();
 
   // Bytes of buffers: those of each token of a chunk, and those of any chunk.
   static std::uint64_t buffer_bytes_token(const Architecture& architecture, const Runtime& runtime);
@@ -39,10 +40,8 @@ class Model {
     std::unique_ptr<FeedForward> feed_forward;
   };
 
-  Model(Runtime& runtime, const Architecture& architecture, int chunk);
-  Error load(Weights& weights);
-  Error load_head(Weights& weights);
-  Error load_layer(Weights& weights, int layer, Layer* out);
+  Error load_head();
+  Error load_layer(int layer, Layer* out);
   Error embed(std::span<const int> ids);
   const float* normed(const std::vector<float>& weight, int tokens);
   Error run_layer(std::size_t index, const Batch& batch);
@@ -54,7 +53,7 @@ class Model {
   Embedding embedding_;
   Linear head_;
   std::vector<float> norm_;
-  std::unique_ptr<Weights> weights_;
+  Weights weights_;
   std::unique_ptr<AttentionFactory> attention_;
   std::unique_ptr<FeedForwardFactory> feed_forward_;
   std::vector<Layer> layers_;

@@ -67,7 +67,8 @@ Error Moe::forward(int tokens, const float* h, float* x, FunctionRef<void()> mea
   judge_expectation();
   group_by_expert(tokens);
   request_ahead();
-  for (const int expert : expected_) ring_.forget(parts_.moe_index, expert);  // what is wrong in the guess and not yet read
+  for (const int expert : hinted_) ring_.forget(parts_.moe_index, expert);  // what is wrong in the guess and not yet read
+  hinted_.clear();
   expected_.clear();
   meanwhile();
   Error error = parts_.shared ? parts_.shared->forward(tokens, h, x, [] {}) : Error{};
@@ -103,7 +104,10 @@ void Moe::hint() {
     return w == w ? w : 0.0f;  // NaN has no place in an order
   };
   std::sort(order.begin(), order.end(), [&](int a, int b) { return weight(a) > weight(b); });
-  for (const int i : order) ring_.prefetch(parts_.moe_index, expected_[static_cast<std::size_t>(i)]);
+  for (const int i : order) {
+    const int expert = expected_[static_cast<std::size_t>(i)];
+    if (ring_.prefetch(parts_.moe_index, expert)) hinted_.push_back(expert);
+  }
 }
 
 void Moe::judge_expectation() {

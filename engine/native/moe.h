@@ -87,6 +87,7 @@ class Moe : public FeedForward {
   Parts parts_;
   int top_k_, d_model_, ffn_;
   std::vector<int> expected_;  // by the last expect(), until the next forward()
+  std::vector<int> hinted_;    // of these, reads that hint() has queued
   float foresight_ = 1;        // share of the expected that were then needed, of the last 32 times or so
   std::size_t requested_ = 0, left_ = 0;  // uses asked for; uses not computed yet
 };

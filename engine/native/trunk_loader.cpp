@@ -78,18 +78,24 @@ class Loader {
     std::vector<std::future<void>> others;
     const int most = std::min(threads, static_cast<int>(blocks_.size()));
     try {
-      while (static_cast<int>(others.size()) + 1 < most) others.push_back(std::async(std::launch::async, [this] { work(); }));
+      while (static_cast<int>(others.size()) + 1 < most) others.push_back(std::async(std::launch::async, [this] { help(); }));
     } catch (const std::system_error&) {  // no more threads to be had: slower, no more
     }
-    work();
-    for (std::future<void>& other : others) other.wait();
+    Pages buffer;
+    if (Error error = Pages::allocate(kBlockBytes, &buffer)) fail(std::move(error));
+    work(buffer);
+    for (std::future<void>& other : others) other.get();
     return error_;
   }
 
  private:
-  void work() {
+  // Without memory for one block more: slower, no more.
+  void help() {
     Pages buffer;
-    if (Error error = Pages::allocate(kBlockBytes, &buffer)) return fail(std::move(error));
+    if (!Pages::allocate(kBlockBytes, &buffer)) work(buffer);
+  }
+
+  void work(const Pages& buffer) {
     for (std::size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < blocks_.size();) {
       if (Error error = read(blocks_[i], buffer.data())) return fail(std::move(error));
       for (const Piece& piece : blocks_[i].pieces) convert(piece, buffer.data() + (piece.tensor->begin - blocks_[i].begin));

@@ -55,6 +55,17 @@ def test_a_ceiling_takes_the_bandwidths_that_were_measured_with_it(results):
     assert "limits 6 GiB, smoe: 2.00 of 2.50 tok/s (80%; memory 32.0, disk 2.00 GB/s)" in report.text(results, 48)
 
 
+def test_a_ceiling_needs_no_other_bandwidths_than_those(tmp_path):
+    results = Results(tmp_path / "run.csv", "run")
+    figures = {"trunk_bytes": 3e9, "slot_bytes": 2.5e6, "decode_bytes_per_token": 8e8, "decode_tok_s": 2.0}
+    now = {"memory_gb_s": 32.0, "disk_gb_s": 2.0}
+    results.add(Key("limits", "6 GiB", "smoe", 0), Sample("", figures | now), 0.1)
+    results.add(Key("limits", "8 GiB", "smoe", 0), Sample("", figures), 0.1)
+    text = report.text(results, 48)
+    assert "limits 6 GiB, smoe: 2.00 of 2.50 tok/s" in text
+    assert "limits 8 GiB, smoe: 2.00 of" not in text
+
+
 def test_the_bytes_of_a_token():
     """By hand: attention 37.7 MB and router 0.5 MB a layer, head 622 MB, all bfloat16; eight experts a layer."""
     trunk = 2 * (151936 * 2048 + 48 * (2 * 2048 * 128 * 36 + 128 * 2048))

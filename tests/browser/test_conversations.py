@@ -23,6 +23,23 @@ def test_a_reload_keeps_conversation_and_draft(console):
     expect(console.input).to_have_value("not sent yet")
 
 
+def test_what_is_sent_while_a_conversation_opens_goes_into_it(console, stub):
+    """From a browser whose database is slow: by the button and, as the button's own click does, by the form."""
+    console.ask("say short")
+    console.page.add_init_script(
+        """Object.defineProperty(IDBRequest.prototype, "onsuccess", {
+            set(then) { this.addEventListener("success", (event) => setTimeout(() => then.call(this, event), 500)); } })"""
+    )
+    console.page.reload(wait_until="domcontentloaded")
+    console.input.fill("and then?")
+    console.input.press("Enter")
+    expect(console.messages).to_have_count(2)
+    console.button("Send (Enter)").click()
+    console.settled()
+    expect(console.messages).to_have_count(4)
+    assert [message["content"] for message in stub.requests[-1]["messages"]][0::2] == ["say short", "and then?"]
+
+
 def test_a_reload_in_mid_stream_keeps_the_part_that_came(console):
     console.send("say endless")
     expect(console.reply).to_contain_text("word12")

@@ -295,6 +295,18 @@ TEST(other_hints_stay_when_one_is_forgotten) {
   CHECK_EQ(bench.ring->counters().bytes_read, 8 * bench.record_bytes());
 }
 
+TEST(a_hint_tells_whether_it_queued_a_read) {
+  Bench bench(2);
+  CHECK(bench.ring->prefetch(1, 3));
+  CHECK(!bench.ring->prefetch(1, 3));
+  bench.use(1, 3);
+  CHECK(!bench.ring->prefetch(1, 3));
+  CHECK(bench.ring->request(0, 0));
+  CHECK(bench.ring->request(0, 1));
+  CHECK(!bench.ring->prefetch(0, 2));
+  for (int e = 0; e < 2; ++e) bench.ring->release(0, e);
+}
+
 TEST(a_hint_keeps_what_is_cached_from_the_next_eviction) {
   Bench bench(2);
   bench.use(0, 0);

@@ -1,6 +1,8 @@
 #include "kv_cache.h"
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <numeric>
 
 #include "check.h"
@@ -52,7 +54,7 @@ std::vector<int> count(int length, int start = 0) {
 
 std::unique_ptr<Conversation> holding(const std::vector<int>& ids) {
   std::unique_ptr<Conversation> conversation;
-  CHECK(!Conversation::create(kShape, &conversation));
+  CHECK(!Conversation::create(kShape, true, &conversation));
   append(*conversation, ids);
   return conversation;
 }
@@ -124,7 +126,7 @@ TEST(half_precision_holds_the_same_values) {
   KvShape shape = kShape;
   shape.half = true;
   std::unique_ptr<Conversation> conversation;
-  CHECK(!Conversation::create(shape, &conversation));
+  CHECK(!Conversation::create(shape, true, &conversation));
   append(*conversation, count(5));
   const auto* keys = static_cast<const std::uint16_t*>(conversation->keys(1));
   for (std::size_t i = 0; i < 3; ++i) CHECK_EQ(half_to_float(keys[3 * 3 + i]), mark(1, 3, 3, 0)[i]);
@@ -205,6 +207,19 @@ TEST(a_short_conversation_holds_little_memory) {
   conversations.reset();
   grow(conversations, conversations.open({0, 0}), 0, 10);
   CHECK(conversations.resident() <= 4 * 11 * 4096);
+}
+
+// A process may have 65,530 mappings on Linux: the rest of the engine needs some of them.
+TEST(many_conversations_take_no_more_mappings_than_a_system_gives) {
+  constexpr int kMany = 2049;
+  Conversations conversations;
+  CHECK(!Conversations::create(kLarge, kMany, kLarge.bytes(), &conversations));
+  std::ifstream maps("/proc/self/maps");
+  const auto lines = std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+  CHECK(lines < 16384);
+  Conversation& conversation = conversations.open(conversations.match(count(10)));
+  grow(conversations, conversation, 0, 10);
+  CHECK(conversations.resident() <= conversation.held_with(10));
 }
 
 TEST(conversations_share_a_budget) {

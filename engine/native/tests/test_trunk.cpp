@@ -1,7 +1,10 @@
 // What becomes of a scout's tensors in memory: which are kept, in which form, and with which values.
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
+#include <stdexcept>
+#include <thread>
 
 #include "check.h"
 #include "random_matrix.h"
@@ -206,6 +209,29 @@ TEST(a_file_of_several_blocks_is_what_it_would_be_at_once) {
       CHECK(std::memcmp(found.data, source.data.data(), source.data.size()) == 0);
       CHECK_EQ(reinterpret_cast<std::uintptr_t>(found.data) % 64, 0u);
     }
+  }
+}
+
+// Wherever it comes from: a trunk of which a part was not read would compute with zeros.
+TEST(what_a_loading_thread_throws_is_thrown_by_the_load) {
+  const std::vector<Source> sources = {{"lm_head.weight", testing::RandomMatrix(Storage::f32, 1501, 1984)}};
+  const Folder folder;
+  const std::string path = folder.write("t", safetensors(header_of(sources), bytes_of(sources)));
+  const std::thread::id own = std::this_thread::get_id();
+  for (const bool by_another : {false, true}) {
+    const std::unique_ptr<Trunk> trunk = open(path, TrunkForm::stored);
+    std::atomic<int> thrown = 0;
+    bool told = false;
+    try {
+      CHECK_EQ(trunk->load(*select_kernels(), 3, [&](std::uint64_t, std::uint64_t) {
+        if ((std::this_thread::get_id() != own) != by_another) return;
+        ++thrown;
+        throw std::runtime_error("progress");
+      }).message, "");
+    } catch (const std::runtime_error&) {
+      told = true;
+    }
+    CHECK_EQ(told, thrown > 0);
   }
 }
 

@@ -16,6 +16,7 @@ import * as tree from "./tree.js";
 
 const replies = new Map(); // conversation id -> {reply, conversation} that this tab is answering
 let conversation = tree.blank();
+let opening = true; // what is written before the conversation of the address is open belongs there
 let elsewhere = false; // another tab is answering the open conversation
 
 const actions = { branch, copy: async (text) => toast((await copy(text)) ? "Copied." : "Not copied: select it and press Ctrl+C."), edit, proceed, redraw: show, regenerate, remove, retry: regenerate, askKey: async () => (await askKey()) && refresh() };
@@ -36,7 +37,7 @@ function show() {
   models.show(conversation, meters.installed);
   if (empty) welcome();
   composer.setBusy(running);
-  composer.blocked = elsewhere;
+  composer.blocked = elsewhere || opening;
   transcript.show(conversation, { busy: running || elsewhere, disk: meters.disk, pending: elsewhere ? "Another tab is answering this conversation." : pendingNotice() });
   context();
 }
@@ -344,5 +345,8 @@ addEventListener("keydown", onkey);
 for (const event of ["beforeunload", "pagehide"]) addEventListener(event, onleave);
 addEventListener("hashchange", () => open(location.hash.slice(1)));
 store.listen(otherTab);
-open(location.hash.slice(1)).then(refresh);
-$("send").disabled = false;
+open(location.hash.slice(1)).finally(() => {
+  opening = false;
+  composer.blocked = elsewhere;
+  $("send").disabled = false;
+}).then(refresh);
