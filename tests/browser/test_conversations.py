@@ -27,8 +27,9 @@ def test_what_is_sent_while_a_conversation_opens_goes_into_it(console, stub):
     """From a browser whose database is slow: by the button and, as the button's own click does, by the form."""
     console.ask("say short")
     console.page.add_init_script(
-        """Object.defineProperty(IDBRequest.prototype, "onsuccess", {
-            set(then) { this.addEventListener("success", (event) => setTimeout(() => then.call(this, event), 500)); } })"""
+        """Object.defineProperty(IDBRequest.prototype, "onsuccess", { set(then) {
+            this.addEventListener("success", (event) => setTimeout(() => then.call(this, event), 500));
+        } })"""
     )
     console.page.reload(wait_until="domcontentloaded")
     console.input.fill("and then?")
