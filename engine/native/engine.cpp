@@ -138,8 +138,8 @@ Error Engine::plan(const Args& args, const Log& log) {
   shape_.window = plan_.context;
   shape_.chunk = plan_.chunk;
   buffer_bytes_ = plan_.buffers - kProgramGrowth;
-  if (args.ring > plan_.slots && plan_.slots < vault_->total_experts())
-    log("--ring: " + std::to_string(plan_.slots) + " slots fit into memory, not " + std::to_string(args.ring));
+  if (args.ring > plan_.most_slots && plan_.most_slots < vault_->total_experts())
+    log("--ring: " + std::to_string(plan_.most_slots) + " slots fit into memory, not " + std::to_string(args.ring));
   return {};
 }
 
@@ -154,7 +154,11 @@ std::uint64_t Engine::memory_for_all(const Args& args, const Log& log) const {
 
 Error Engine::allocate(const Args& args) {
   if (Error error = Conversations::create(shape_, args.conversations, plan_.conversations, &conversations_)) return error;
-  return ExpertRing::create(*vault_, {plan_.slots, args.workers}, &ring_);
+  if (Error error = ExpertRing::create(*vault_, {plan_.most_slots, args.workers}, &ring_)) return error;
+  conversations_.before_growth([this](std::uint64_t held) {
+    if (const int slots = slots_beside(held); slots < ring_->slots()) ring_->resize(slots);
+  });
+  return {};
 }
 
 // While the disk is busy with the trunk, the buffers and the slots that a first token fills get their memory.
@@ -176,7 +180,8 @@ Error Engine::load(const Args& args, const Log& log) {
   if (Error error = model_->load()) return error;
   log("ready: " + std::string(runtime_->kernels.name) + ", " + std::to_string(pool_->size()) + " threads, trunk " +
       megabytes(trunk_->bytes()) + " (" + std::string(name_of(trunk_->form())) + "), ring " + std::to_string(ring_->slots()) + " slots " +
-      megabytes(static_cast<std::uint64_t>(ring_->slots()) * ring_->slot_bytes()) + ", window " +
+      megabytes(static_cast<std::uint64_t>(ring_->slots()) * ring_->slot_bytes()) +
+      (plan_.slots < plan_.most_slots ? " (" + std::to_string(plan_.slots) + " beside full conversations)" : "") + ", window " +
       std::to_string(shape_.window) + " positions, conversations within " + megabytes(plan_.conversations) +
       ", chunks of " + std::to_string(shape_.chunk) + ", program and buffers " + megabytes(buffer_bytes_));
   return {};
@@ -195,8 +200,11 @@ void Engine::adapt() {
   const std::int64_t excess = ring_excess(available_memory(), reserve_, memory_pressed());
   const auto slot = static_cast<std::int64_t>(ring_->slot_bytes());
   const std::int64_t slots = ring_->slots() - (excess > 0 ? (excess + slot - 1) / slot : excess / slot);
-  const int least = std::min(plan_.slots, vault_->architecture().top_k);
-  ring_->resize(static_cast<int>(std::clamp<std::int64_t>(slots, least, plan_.slots)));
+  const int most = slots_beside(conversations_.held());
+  const int least = std::min(most, vault_->architecture().top_k);
+  ring_->resize(static_cast<int>(std::clamp<std::int64_t>(slots, least, most)));
 }
+
+int Engine::slots_beside(std::uint64_t held) const { return plan_.slots_beside(held, ring_->slot_bytes()); }
 
 }  // namespace smoe

@@ -46,6 +46,7 @@ class Engine {
   Error allocate(const Args& args);
   Error load(const Args& args, const Log& log);
   Error plan(const Args& args, const Log& log);
+  int slots_beside(std::uint64_t held) const;
   std::uint64_t memory_for_all(const Args& args, const Log& log) const;
 
   std::string name_;

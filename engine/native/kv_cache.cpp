@@ -128,10 +128,19 @@ bool Conversations::make_room(Conversation& growing, int positions, const Conver
       held += slot->held_with(0);
       if (slot.get() != &kept && (victim == nullptr || rank(*slot) < rank(*victim))) victim = slot.get();
     }
-    if (held <= budget_) return true;
+    if (held <= budget_) {
+      if (before_growth_) before_growth_(held);
+      return true;
+    }
     if (victim == nullptr) return false;
     victim->drop();
   }
+}
+
+std::uint64_t Conversations::held() const {
+  std::uint64_t sum = 0;
+  for (const auto& slot : slots_) sum += slot->held_with(0);
+  return sum;
 }
 
 std::uint64_t Conversations::resident() const {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -89,13 +90,17 @@ class Conversations {
   // The conversation that holds exactly the first `cached` ids: the matching one cut down, or, where the cut would
   // cost it more than it keeps, a copy of the prefix in the least recently used slot.
   Conversation& open(const Match& match);
+  // Called with the bytes that conversations may hold from now on, before they take them.
+  void before_growth(std::function<void(std::uint64_t)> told) { before_growth_ = std::move(told); }
+
   // Before this one, that open() gave, grows to so many positions.
   void make_room(Conversation& growing, int positions) { make_room(growing, positions, growing); }
   void reset();
 
   int count() const { return static_cast<int>(slots_.size()); }
   std::uint64_t budget() const { return budget_; }
-  std::uint64_t resident() const;  // bytes held now; any thread may ask
+  std::uint64_t held() const;      // the most bytes that they take now
+  std::uint64_t resident() const;  // bytes in memory now; any thread may ask
   int positions() const;  // held in all of them
   int used() const;       // conversations that hold any
 
@@ -105,6 +110,7 @@ class Conversations {
 
   std::vector<std::unique_ptr<Conversation>> slots_;
   std::uint64_t budget_ = 0, clock_ = 0;
+  std::function<void(std::uint64_t)> before_growth_;
 };
 
 }  // namespace smoe

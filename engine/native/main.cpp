@@ -61,6 +61,7 @@ Error write_logits(Engine& engine, const std::vector<int>& ids, const std::strin
     const auto chunk = all.subspan(static_cast<std::size_t>(conversation.length()));
     const auto part = chunk.first(std::min<std::size_t>(chunk.size(), static_cast<std::size_t>(engine.chunk())));
     bool interrupted = false;
+    engine.conversations().make_room(conversation, conversation.length() + static_cast<int>(part.size()));
     if (Error error = engine.model().forward(conversation, part, [] { return false; }, &interrupted)) return error;
     for (int i = 0; i < static_cast<int>(part.size()); ++i)
       file.write(reinterpret_cast<const char*>(engine.model().logits(i)),

@@ -33,6 +33,8 @@ class Planner {
     const std::uint64_t slots = count(least_slots_) + room / facts_.slot;
     const int most = wishes_.ring > 0 ? std::min(wishes_.ring, facts_.experts) : facts_.experts;
     out->slots = static_cast<int>(std::min(slots, count(most)));
+    out->shared = facts_.total - facts_.trunk - out->buffers;
+    out->most_slots = static_cast<int>(std::min(out->shared / facts_.slot, count(most)));
     return {};
   }
 
@@ -73,6 +75,11 @@ class Planner {
 
 Error plan_memory(const MemoryFacts& facts, const MemoryWishes& wishes, MemoryPlan* out) {
   return Planner(facts, wishes).plan(out);
+}
+
+int MemoryPlan::slots_beside(std::uint64_t held, std::uint64_t slot_bytes) const {
+  const std::uint64_t fit = (shared - std::min(shared, held)) / slot_bytes;
+  return static_cast<int>(std::clamp(fit, count(slots), count(most_slots)));
 }
 
 std::uint64_t system_reserve(std::uint64_t available) {

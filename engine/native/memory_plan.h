@@ -26,9 +26,13 @@ struct MemoryWishes {
 };
 
 struct MemoryPlan {
-  int slots = 0, context = 0, chunk = 0;
-  std::uint64_t conversations = 0;  // bytes that they may hold together; one of full length always fits
-  std::uint64_t buffers = 0;        // with the program
+  int slots = 0, context = 0, chunk = 0;  // slots: beside conversations that hold all they may
+  int most_slots = 0;                     // beside none: the ring has what conversations do not hold yet
+  std::uint64_t conversations = 0;        // bytes that they may hold together; one of full length always fits
+  std::uint64_t buffers = 0;              // with the program
+  std::uint64_t shared = 0;               // between ring and conversations
+
+  int slots_beside(std::uint64_t held, std::uint64_t slot_bytes) const;  // by conversations
 };
 
 // An open window is the longest one, from 4,096 up to the trained length, whose keys and values fit into

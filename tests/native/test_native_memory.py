@@ -1,6 +1,7 @@
 """What the engine takes of the machine's memory: what it plans, tells and refuses."""
 
 import subprocess
+import time
 
 import native_engine
 import numpy as np
@@ -70,6 +71,33 @@ def test_a_budget_is_kept(program, vault):
     least = after_a_prompt(program, vault, "--memory", "28M")  # with a shorter chunk
     assert least["rss"] <= 28 * MIB
     assert least["buffers"] < roomy["buffers"] - 2 * MIB
+
+
+def test_the_ring_has_what_conversations_do_not_hold_yet(program, tmp_path):
+    sizes = {"d_model": 512, "moe_ffn": 512, "heads": 8, "kv_heads": 8, "head_dim": 64, "layers": 4, "experts": 32}
+    vault = synthetic.write(tmp_path / "v.smoe", vocab_size=1024, **sizes)[0]
+    ids = np.random.default_rng(1).integers(0, 1024, 4096)
+    flags = ("--ctx", 4096, "--conversations", 1)
+    with native_engine.Engine(program, vault, *flags) as engine:
+        answers = [engine.generate(8, ids[:count], t=0).ids for count in (64, 4096)]
+        budget = engine.status()["rss"] - 45 * MIB  # the keys and values take 36, the experts 54
+    with native_engine.Engine(program, vault, "--memory", budget, *flags) as engine:
+        found, told = [], []
+        for count in (64, 4096, 64):
+            found.append(engine.generate(8, ids[:count], t=0).ids)
+            told.append(engine.status())
+            if count == 4096:
+                engine.send("RESET")
+                assert engine.line() == "<<DONE>>"
+                while engine.status()["ring_slots"] < told[0]["ring_slots"]:  # it looks twice a second
+                    time.sleep(0.1)
+        peak = native_engine.peak_memory(engine.process.pid)
+    short, long, _ = told
+    assert found == [*answers, answers[0]]
+    assert long["kv"] - short["kv"] > 30 * MIB
+    lent = (short["ring_slots"] - long["ring_slots"]) * long["slot_bytes"]
+    assert lent == pytest.approx(long["kv"] - short["kv"], rel=0.1)
+    assert peak is None or peak <= budget
 
 
 def test_too_little_is_refused_with_what_it_takes(program, vault):

@@ -222,6 +222,30 @@ TEST(many_conversations_take_no_more_mappings_than_a_system_gives) {
   CHECK(conversations.resident() <= conversation.held_with(10));
 }
 
+TEST(growth_is_told_before_it_takes_memory) {
+  Conversations conversations;
+  CHECK(!Conversations::create(kLarge, 3, 2 * kLarge.bytes(), &conversations));
+  std::uint64_t told = 0;
+  conversations.before_growth([&](std::uint64_t held) {
+    CHECK(conversations.resident() <= held);
+    told = held;
+  });
+  grow(conversations, conversations.open(conversations.match(count(1000))), 0, 1000);
+  CHECK(told >= conversations.resident());
+  CHECK_EQ(told, conversations.held());
+  std::vector<int> other = count(900);
+  other.push_back(77);
+  told = 0;
+  conversations.open(conversations.match(other));  // a cut in place
+  CHECK_EQ(told, 0u);
+  grow(conversations, conversations.open(conversations.match(count(2040))), 0, 2040);
+  told = 0;
+  CHECK_EQ(conversations.open(conversations.match(other)).length(), 900);  // a copy
+  CHECK(told >= conversations.resident());
+  conversations.reset();
+  CHECK_EQ(conversations.held(), 0u);
+}
+
 TEST(conversations_share_a_budget) {
   Conversations conversations;
   CHECK(!Conversations::create(kLarge, 5, kLarge.bytes(), &conversations));

@@ -17,8 +17,9 @@ static MemoryPlan plan(const MemoryFacts& facts, const MemoryWishes& wishes) {
   return out;
 }
 
-static std::uint64_t sum(const MemoryFacts& facts, const MemoryPlan& plan) {
-  return facts.trunk + static_cast<std::uint64_t>(plan.slots) * facts.slot + plan.conversations + plan.buffers;
+static std::uint64_t sum(const MemoryFacts& facts, const MemoryPlan& plan, std::uint64_t conversations) {
+  const auto slots = static_cast<std::uint64_t>(plan.slots_beside(conversations, facts.slot));
+  return facts.trunk + slots * facts.slot + conversations + plan.buffers;
 }
 
 TEST(everything_fits) {
@@ -60,6 +61,15 @@ TEST(a_window_that_is_asked_for_is_kept) {
         std::string::npos);
 }
 
+TEST(what_conversations_do_not_hold_is_the_rings) {
+  const MemoryPlan p = plan(facts(2200), {});  // 1542 MiB are trunk and buffers, 275 conversations
+  CHECK_EQ(p.slots, 100 * (2200 - 1542 - 288) / 1000);
+  CHECK_EQ(p.most_slots, 65);
+  CHECK_EQ(p.slots_beside(100 * kMiB, 10 * kMiB), 55);
+  CHECK_EQ(plan(facts(2200), {.ring = 50}).most_slots, 50);
+  CHECK_EQ(plan(facts(100'000), {}).most_slots, 100);
+}
+
 TEST(a_ring_that_is_asked_for_is_kept_where_it_fits) {
   CHECK_EQ(plan(facts(8000), {.ring = 3}).slots, 3);
   CHECK_EQ(plan(facts(8000), {.ring = 1000}).slots, 100);
@@ -69,7 +79,7 @@ TEST(a_ring_that_is_asked_for_is_kept_where_it_fits) {
 TEST(the_chunk_shrinks_before_a_refusal) {
   const MemoryPlan p = plan(facts(1500), {});
   CHECK_EQ(p.chunk, 128);
-  CHECK_EQ(p.context, 4096 + (p.conversations - (4096 + 128) * (kMiB / 16)) / (kMiB / 16));
+  CHECK_EQ(p.context, 4096 + static_cast<int>((p.conversations - (4096 + 128) * (kMiB / 16)) / (kMiB / 16)));
   CHECK(p.slots >= 4);
 }
 
@@ -88,7 +98,9 @@ TEST(whatever_is_planned_fits) {
         for (const std::uint64_t kv : {0, 1, 300, 5000}) {
           const MemoryFacts f = facts(total);
           const MemoryPlan p = plan(f, {.ring = ring, .context = context, .conversation_bytes = kv * kMiB});
-          CHECK(sum(f, p) <= f.total);
+          for (const std::uint64_t eighths : {0, 1, 5, 8}) CHECK(sum(f, p, p.conversations * eighths / 8) <= f.total);
+          CHECK_EQ(p.slots_beside(p.conversations, f.slot), p.slots);
+          CHECK_EQ(p.slots_beside(0, f.slot), p.most_slots);
           CHECK(p.slots >= 1 && p.chunk >= 32 && p.context >= 64);
           CHECK(p.conversations >= static_cast<std::uint64_t>(p.context + p.chunk) * f.position);
         }
