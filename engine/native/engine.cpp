@@ -138,8 +138,8 @@ Error Engine::plan(const Args& args, const Log& log) {
   shape_.window = plan_.context;
   shape_.chunk = plan_.chunk;
   buffer_bytes_ = plan_.buffers - kProgramGrowth;
-  if (args.ring > plan_.most_slots && plan_.most_slots < vault_->total_experts())
-    log("--ring: " + std::to_string(plan_.most_slots) + " slots fit into memory, not " + std::to_string(args.ring));
+  if (args.ring > plan_.slots && plan_.slots < vault_->total_experts())
+    log("--ring: " + std::to_string(plan_.slots) + " slots fit into memory beside full conversations, not " + std::to_string(args.ring));
   return {};
 }
 
@@ -156,7 +156,10 @@ Error Engine::allocate(const Args& args) {
   if (Error error = Conversations::create(shape_, args.conversations, plan_.conversations, &conversations_)) return error;
   if (Error error = ExpertRing::create(*vault_, {plan_.most_slots, args.workers}, &ring_)) return error;
   conversations_.before_growth([this](std::uint64_t held) {
-    if (const int slots = slots_beside(held); slots < ring_->slots()) ring_->resize(slots);
+    const int beside = slots_beside(held), less = slots_beside(conversations_.held()) - beside;
+    const int slots = std::min(beside, ring_->slots() - less);  // also where pressure has made it smaller already
+    const int least = std::min(plan_.slots, vault_->architecture().top_k);
+    if (slots < ring_->slots()) ring_->resize(std::max(slots, least));
   });
   return {};
 }

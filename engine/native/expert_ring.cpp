@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -43,7 +44,7 @@ void relax() {
 class Ring : public ExpertRing {
  public:
   explicit Ring(const Vault& vault, int slots)
-      : vault_(vault), next_use_(static_cast<std::size_t>(vault.total_experts())), slots_(static_cast<std::size_t>(slots)), free_(slots), cold_(slots), away_(slots),
+      : vault_(vault), next_use_(static_cast<std::size_t>(vault.total_experts())), slots_(static_cast<std::size_t>(slots)), free_(slots), cold_(slots),
         usable_(slots), demands_(slots), hints_(slots) {
     for (int i = 0; i < vault.architecture().moe_layers; ++i) {
       first_.push_back(static_cast<int>(records_.size()));
@@ -150,16 +151,15 @@ class Ring : public ExpertRing {
 
   int free_slots() const override { return usable_.load(std::memory_order_relaxed) - used_.load(std::memory_order_relaxed); }
 
+  // Slots go from the pool's end, so that whole huge pages go, and what lies there moves: a piece of a huge page goes on
+  // taking the memory of all of it.
   void resize(int slots) override {
     const int wanted = std::clamp(slots, 1, static_cast<int>(slots_.size()));
-    while (usable_ > wanted) {
-      const int s = slot_for_hint();
-      if (s == kNone) return;
-      pool_.discard(at(s) * slot_bytes(), slot_bytes());
-      away_.push_back(s);
+    while (usable_ > wanted && vacate(usable_ - 1)) {
       --usable_;
+      pool_.discard(at(usable_) * slot_bytes(), slot_bytes());
     }
-    for (; usable_ < wanted; ++usable_) free_.push_back(away_.pop_front());
+    for (; usable_ < wanted; ++usable_) free_.push_back(usable_);
   }
 
   int slots() const override { return usable_.load(std::memory_order_relaxed); }
@@ -228,6 +228,29 @@ class Ring : public ExpertRing {
       }
     }
     return found == kNone ? kNone : evict(found);
+  }
+
+  // Has the slot hold nothing: what it holds goes into another in place of what is needed last. False while it is in use.
+  bool vacate(int s) {
+    if (free_.contains(s)) {
+      free_.remove(s);
+      return true;
+    }
+    if (slots_[at(s)].pins > 0) return false;
+    const State state = static_cast<State>(slots_[at(s)].state.load(std::memory_order_acquire));
+    if (state == pending && !cancel(s, hints_)) return false;
+    const int to = state == whole ? slot_for_hint() : s;
+    if (to == s) {
+      if (cold_.contains(s)) evict(s);
+      return true;
+    }
+    const int number = slots_[at(s)].expert;
+    std::memcpy(data(to), data(s), slot_bytes());
+    evict(s);
+    bind(to, number);
+    slots_[at(to)].state.store(whole, std::memory_order_relaxed);
+    cold_.push_back(to);
+    return true;
   }
 
   // The same, or else that of a hint: one whose read has not begun, or the oldest once its read has ended.
@@ -322,8 +345,7 @@ class Ring : public ExpertRing {
   std::vector<int> slot_of_;  // by flat number; kNone: not in the ring
   IndexList free_;
   IndexList cold_;            // bound and unpinned, least recently used first
-  IndexList away_;            // given back to the system
-  std::atomic<int> usable_;   // all but those
+  std::atomic<int> usable_;   // from the first on; the memory of the others is given back to the system
   Error error_;
 
   mutable std::mutex mutex_;  // guards demands_, hints_, stopping_, reading_hints_

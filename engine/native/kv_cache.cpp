@@ -109,7 +109,8 @@ Conversation& Conversations::open(const Match& match) {
     spare->copy_prefix(*chosen, match.cached);
     chosen = spare;
   }
-  chosen->truncate(match.cached);
+  if (match.cached > 0) chosen->truncate(match.cached);
+  else chosen->drop();  // a short conversation does not go on holding what a long one took
   chosen->last_used = ++clock_;
   return *chosen;
 }

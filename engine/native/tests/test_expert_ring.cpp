@@ -180,6 +180,31 @@ TEST(slots_go_and_come_back) {
   CHECK(bench.use(2, 0));
 }
 
+// What lies at the pool's end moves there, and the last to be needed goes in its place.
+TEST(what_is_needed_stays_when_slots_go) {
+  Bench bench(6);
+  for (int pass = 0; pass < 40; ++pass)
+    for (int e = 0; e < 6; ++e)
+      if (e >= 3 || pass == 0) bench.use(1, e);
+  bench.ring->resize(3);
+  CHECK_EQ(bench.ring->used(), 3);
+  const std::uint64_t read = bench.ring->counters().bytes_read;
+  for (int e = 3; e < 6; ++e) CHECK(bench.use(1, e));
+  CHECK_EQ(bench.ring->counters().bytes_read, read);
+}
+
+TEST(queued_hints_give_way_when_slots_go) {
+  for (int round = 0; round < 20; ++round) {
+    Bench bench(8, 1);
+    for (int e = 0; e < 8; ++e) bench.ring->prefetch(1, e);
+    bench.ring->resize(1);
+    for (int e = 0; e < 8; ++e) bench.use(1, e);
+    bench.ring->resize(1);
+    CHECK_EQ(bench.ring->slots(), 1);
+    CHECK(bench.use(1, 7));
+  }
+}
+
 TEST(slots_in_use_cannot_go) {
   Bench bench(3);
   for (int e = 0; e < 3; ++e) CHECK(bench.ring->request(1, e));

@@ -246,6 +246,15 @@ TEST(growth_is_told_before_it_takes_memory) {
   CHECK_EQ(conversations.held(), 0u);
 }
 
+TEST(a_short_conversation_does_not_hold_what_a_long_one_took) {
+  Conversations conversations;
+  CHECK(!Conversations::create(kLarge, 1, kLarge.bytes(), &conversations));
+  grow(conversations, conversations.open({0, 0}), 0, 2040);
+  grow(conversations, conversations.open(conversations.match(count(10, 5000))), 5000, 10);
+  CHECK(conversations.held() <= 4 * 12 * 4096);
+  CHECK(conversations.resident() <= conversations.held());
+}
+
 TEST(conversations_share_a_budget) {
   Conversations conversations;
   CHECK(!Conversations::create(kLarge, 5, kLarge.bytes(), &conversations));
