@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import shutil
 from pathlib import Path
@@ -46,12 +45,3 @@ def drop_from_cache(*paths: Path) -> None:
             forget(descriptor)
         finally:
             os.close(descriptor)
-
-
-def touch_memory(size: int) -> None:
-    """Takes so much memory and frees it: for a while a virtual machine's host then keeps it for this one."""
-    with mmap.mmap(-1, size) as memory:
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        for page in range(0, size, mmap.PAGESIZE):
-            memory[page] = 1

@@ -12,7 +12,7 @@ from . import demo as demo_model
 from . import engine, peer
 from .ceilings import beside
 from .disk import sequential_seconds
-from .files import drop_from_cache, touch_memory
+from .files import drop_from_cache
 from .limits import limited, read_ahead
 from .peer import Peer
 from .plan import Plan
@@ -115,22 +115,15 @@ def _theirs(plan: Plan, gib: float, read_ahead_kib: int | None) -> Sample:
 
 
 def boot(plan: Plan) -> None:
-    """To the first token of a cold start, beside the time that reading the trunk takes.
-
-    As it comes, and with memory that was touched just before: a virtual machine's host takes back what its guest
-    frees, and gives it out again more slowly than a disk reads.
-    """
-    for case, at_hand in {"cold": False, "cold, memory at hand": True}.items():
-        plan.alternate("boot", case, {name: partial(_boot, plan, name, at_hand) for name in plan.subjects(plan.vault)})
+    """To the first token of a cold start, beside the time that reading the trunk takes."""
+    plan.alternate("boot", "cold", {name: partial(_boot, plan, name) for name in plan.subjects(plan.vault)})
 
 
-def _boot(plan: Plan, name: str, at_hand: bool) -> Sample:
+def _boot(plan: Plan, name: str) -> Sample:
     scout = scout_path_of(plan.vault)
     drop_from_cache(plan.vault, scout)
     reading = sequential_seconds(scout)
     drop_from_cache(plan.vault, scout)
-    if at_hand:
-        touch_memory(scout.stat().st_size)  # more than a first token takes
     sample = engine.first_token(plan.subjects(plan.vault)[name], plan.options.timeout)
     sample.metrics["trunk_reading_s"] = reading
     return sample
