@@ -21,7 +21,7 @@ def test_the_console_is_small(client):
     paths = ["/", *(f"/static/console/{file.name}" for file in CONSOLE.iterdir())]
     assert sum(len(sent(client, path)[0]) for path in paths) < 45_000
     files = [CONSOLE.parents[1] / "console.html", *CONSOLE.iterdir()]
-    assert sum(file.stat().st_size for file in files) < 109_000
+    assert sum(file.stat().st_size for file in files) < 108_000
 
 
 @pytest.mark.django_db

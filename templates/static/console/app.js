@@ -16,10 +16,10 @@ import * as tree from "./tree.js";
 
 const replies = new Map(); // conversation id -> {reply, conversation} that this tab is answering
 let conversation = tree.blank();
-let opening = true; // what is written before the conversation of the address is open belongs there
+let opening = true; // the conversation of the address
 let elsewhere = false; // another tab is answering the open conversation
 
-const actions = { branch, copy: async (text) => toast((await copy(text)) ? "Copied." : "Not copied: select it and press Ctrl+C."), edit, proceed, redraw: show, regenerate, remove, retry: regenerate, askKey: async () => (await askKey()) && refresh() };
+const actions = { branch, copy: (text) => copy(text).then(() => toast("Copied."), () => toast("Not copied: press Ctrl+C on it.")), edit, proceed, redraw: show, regenerate, remove, retry: regenerate, askKey: async () => (await askKey()) && refresh() };
 const transcript = new Transcript(actions);
 const composer = new Composer({ send, stop });
 const models = new Models(choose);
@@ -346,7 +346,6 @@ for (const event of ["beforeunload", "pagehide"]) addEventListener(event, onleav
 addEventListener("hashchange", () => open(location.hash.slice(1)));
 store.listen(otherTab);
 open(location.hash.slice(1)).finally(() => {
-  opening = false;
-  composer.blocked = elsewhere;
-  $("send").disabled = false;
+  $("send").disabled = opening = false;
+  show();
 }).then(refresh);

@@ -60,7 +60,7 @@ export class Composer {
     this.busy = busy;
     const label = busy ? "Stop (Esc)" : "Send (Enter)";
     $("send").replaceChildren(icon(busy ? "stop" : "send"));
-    $("send").ariaLabel = $("send").title = label;
+    $("send").title = label;
   }
 
   async attach(files) {

@@ -45,17 +45,13 @@ export function toast(text, undo) {
   toast.timer = setTimeout(close, undo ? 10000 : 4000);
 }
 
-/** Copies text; false: it could not. The clipboard API is missing where the page is not on https or loopback. */
+/** Copies text; the clipboard API is missing where the page is not on https or loopback. */
 export async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    const area = h("textarea", { value: text, className: "hidden" });
-    document.body.append(area);
-    area.select();
-    const done = document.execCommand("copy");
-    area.remove();
-    return done;
-  }
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = h("textarea", { value: text, className: "hidden" });
+  document.body.append(area);
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  if (!done) throw 0;
 }

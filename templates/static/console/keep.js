@@ -1,4 +1,4 @@
-// Small values in the browser's storage. Where it grants none (site data blocked, quota used up) they last as long as the page.
+// Small values in the browser's storage; where it grants none they last as long as the page.
 
 function storage(name) {
   try {

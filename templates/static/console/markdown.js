@@ -72,7 +72,7 @@ function takeAttributes(old, fresh) {
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
 }
 
-/** Makes `old` equal to `fresh`, keeping every node that already is: selection and layout survive, nothing flickers. */
+/** Makes `old` equal to `fresh`, keeping every node that already is: selection and layout survive. */
 function patch(old, fresh) {
   if (old.isEqualNode(fresh)) return;
   if (old.nodeType === Node.TEXT_NODE && fresh.nodeType === Node.TEXT_NODE) old.data = fresh.data;

@@ -3,7 +3,7 @@ import { $, h } from "./dom.js";
 import { bytes } from "./format.js";
 import { getJson } from "./api.js";
 
-/** Whether a vault's experts, trunk and window fit this machine's memory together: else experts stream from disk all the time. */
+/** Whether a vault's experts, trunk and window fit this machine's memory together: else experts stream from disk. */
 const fits = (model, installed) => (installed && model.memory_bytes ? model.memory_bytes < 0.85 * installed : undefined);
 
 const normal = (entry) => ({ ...entry, size: entry.vault_bytes + entry.scout_bytes });

@@ -1,4 +1,4 @@
-// The line under a reply that tells where its time goes: live while it runs, frozen with exact counts afterwards.
+// The line under a reply that tells where its time goes: live while it runs, then exact.
 import { bytes, count, percent, rate, seconds } from "./format.js";
 import { h } from "./dom.js";
 

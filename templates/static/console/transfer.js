@@ -22,7 +22,7 @@ const isConversation = (value) => isObject(value) && [value.id, value.title, val
   isObject(value.sampling) && Object.values(value.sampling).every(Number.isFinite) && isObject(value.nodes) &&
   Object.entries(value.nodes).every(([id, node]) => isNode(node, id, value.nodes)) && (value.leaf === null || isObject(value.nodes[value.leaf]));
 
-/** What is kept of a message. Its time record comes along where it is one; a reply that ran when it was exported no longer does. */
+/** What is kept of a message. Its time record where it is one; a reply that ran at the export no longer does. */
 function kept({ id, parent, role, text, reasoning, files, time, changed, status, finish, deleted, runs }) {
   const records = (Array.isArray(runs) ? runs : []).filter((run) => run?.phase === "end" && isObject(run.ms));
   const ended = status === "error" || status === "streaming" ? "interrupted" : status;

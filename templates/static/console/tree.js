@@ -51,7 +51,7 @@ function mark(node, deleted) {
   node.changed = Date.now();
 }
 
-/** Takes into `mine` what another tab changed in `theirs`: for each message, and for title and settings, the newer one wins. */
+/** Takes into `mine` what is newer in another tab's `theirs`: each message, title and settings. */
 export function merge(mine, theirs) {
   for (const node of Object.values(theirs.nodes)) {
     const own = mine.nodes[node.id];
