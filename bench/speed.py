@@ -93,7 +93,7 @@ def _ours(plan: Plan, name: str, gib: float) -> Sample:
     drop_from_cache(plan.vault, scout_path_of(plan.vault))
     with limited(gib) as group:
         subject = plan.subjects(plan.vault, group.prefix)[name]
-        sample = engine.speed(subject, [PROMPT], plan.options.limited_tokens, plan.options.timeout)
+        sample = engine.speed(subject, plan.options.limited_prompts, plan.options.limited_tokens, plan.options.timeout)
         sample.metrics |= group.figures()
     return sample
 
@@ -104,7 +104,7 @@ def _theirs(plan: Plan, gib: float, read_ahead_kib: int | None) -> Sample:
     with limited(gib) as group, read_ahead(model, read_ahead_kib):
         sample = peer.speed(
             plan.peer,
-            [PROMPT],
+            plan.options.limited_prompts,
             plan.options.limited_tokens,
             plan.options.timeout,
             mmap=True,

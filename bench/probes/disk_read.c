@@ -1,5 +1,7 @@
 // Direct reads of RECORD bytes at random multiples of it, DEPTH at a time: bytes a second, and processor microseconds a read.
 //   disk_read FILE RECORD DEPTH SECONDS pread|io_uring
+// They go to random places of POOL bytes, as those of an expert cache do: into one buffer that stays in the caches, a disk
+// whose data a processor copies (that of a virtual machine) is up to a fifth faster.
 // pread: DEPTH threads. io_uring: one thread, by the system calls themselves (man 7 io_uring). Ends with 3 where the kernel
 // offers no io_uring.
 #define _GNU_SOURCE
@@ -23,9 +25,12 @@
 #define O_DIRECT 0
 #endif
 
+#define POOL ((size_t)1 << 30)
+
 typedef struct {
   int file;
-  size_t record;
+  size_t record, buffers;
+  char* pool;
   uint64_t places, seed, reads;
   double until;
 } Reader;
@@ -60,18 +65,21 @@ static void* buffer(size_t bytes) {
   return memset(memory, 1, bytes);
 }
 
-static uint64_t next_offset(Reader* r) {  // splitmix64
+static uint64_t next(Reader* r) {  // splitmix64
   uint64_t z = (r->seed += 0x9e3779b97f4a7c15u);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return (z ^ (z >> 31)) % r->places * r->record;
+  return z ^ (z >> 31);
 }
+
+static uint64_t next_offset(Reader* r) { return next(r) % r->places * r->record; }
+// What two reads leave in the same place is nobody's concern.
+static char* next_buffer(Reader* r) { return r->pool + next(r) % r->buffers * r->record; }
 
 static void* read_by_pread(void* argument) {
   Reader* const r = argument;
-  char* const to = buffer(r->record);
   for (; now() < r->until; ++r->reads)
-    if (pread(r->file, to, r->record, (off_t)next_offset(r)) != (ssize_t)r->record) fail("pread");
+    if (pread(r->file, next_buffer(r), r->record, (off_t)next_offset(r)) != (ssize_t)r->record) fail("pread");
   return NULL;
 }
 
@@ -122,29 +130,27 @@ static Uring uring(unsigned depth) {
                  (struct io_uring_cqe*)(cq + p.cq_off.cqes)};
 }
 
-static void submit(Uring* u, Reader* r, char* buffers, uint64_t number) {
+static void submit(Uring* u, Reader* r) {
   const unsigned at = *u->tail & *u->mask;
   u->entries[at] = (struct io_uring_sqe){.opcode = IORING_OP_READ,
                                          .fd = r->file,
                                          .off = next_offset(r),
-                                         .addr = (uint64_t)(uintptr_t)(buffers + number * r->record),
-                                         .len = (unsigned)r->record,
-                                         .user_data = number};
+                                         .addr = (uint64_t)(uintptr_t)next_buffer(r),
+                                         .len = (unsigned)r->record};
   u->array[at] = at;
   __atomic_store_n(u->tail, *u->tail + 1, __ATOMIC_RELEASE);
 }
 
 static uint64_t by_io_uring(Reader r, int depth) {
   Uring u = uring((unsigned)depth);
-  char* const buffers = buffer((size_t)depth * r.record);
   unsigned waiting = (unsigned)depth;
-  for (int i = 0; i < depth; ++i) submit(&u, &r, buffers, (uint64_t)i);
+  for (int i = 0; i < depth; ++i) submit(&u, &r);
   while (now() < r.until) {
     if (syscall(SYS_io_uring_enter, u.fd, waiting, 1, IORING_ENTER_GETEVENTS, NULL, 0) < 0) fail("io_uring_enter");
     for (waiting = 0; *u.done_head != __atomic_load_n(u.done_tail, __ATOMIC_ACQUIRE); ++waiting, ++r.reads) {
       const struct io_uring_cqe* const done = &u.done[*u.done_head & *u.done_mask];
       if (done->res != (int)r.record) exit(1);
-      submit(&u, &r, buffers, done->user_data);
+      submit(&u, &r);
       __atomic_store_n(u.done_head, *u.done_head + 1, __ATOMIC_RELEASE);
     }
   }
@@ -166,6 +172,9 @@ int main(int count, char** words) {
   struct stat status;
   if (r.file < 0 || fstat(r.file, &status) || depth < 1 || depth > 64) fail(words[1]);
   r.places = (uint64_t)status.st_size / r.record;
+  r.buffers = POOL / r.record;
+  if (r.places == 0 || r.buffers == 0) return 2;
+  r.pool = buffer(r.buffers * r.record);
   const double begin = now(), processor = processor_seconds();
   r.until = begin + atof(words[4]);
   const uint64_t reads = strcmp(words[5], "io_uring") ? by_threads(r, depth) : by_io_uring(r, depth);

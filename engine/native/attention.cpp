@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "buffer.h"
 #include "linear.h"
 #include "rope.h"
 
@@ -24,22 +25,23 @@ constexpr int kQueriesAtOnce = 128;
 
 // What the layers share: a layer's values are dead when the next one begins.
 struct Workspace {
-  Workspace(const Architecture& a, Runtime& r, int chunk)
-      : shape{a.d_model, a.heads, a.kv_heads, a.head_dim, a.rms_epsilon},
-        runtime(r),
-        rope(a.rope_theta, a.head_dim, chunk),
-        input(r),
-        q(static_cast<std::size_t>(chunk) * shape.q_width()),
-        k(static_cast<std::size_t>(chunk) * shape.kv_width()),
-        v(k.size()),
-        seen(q.size()),
-        out(static_cast<std::size_t>(chunk) * static_cast<std::size_t>(a.d_model)) {}
+  Workspace(const Architecture& a, Runtime& r)
+      : shape{a.d_model, a.heads, a.kv_heads, a.head_dim, a.rms_epsilon}, runtime(r), rope(a.rope_theta, a.head_dim), input(r) {}
+
+  void fit(int tokens) {
+    const auto count = static_cast<std::size_t>(tokens);
+    rope.fit(tokens);
+    input.fit(tokens);
+    for (std::vector<float>* const wide : {&q, &seen}) reallocate(*wide, count * shape.q_width());
+    for (std::vector<float>* const narrow : {&k, &v}) reallocate(*narrow, count * shape.kv_width());
+    reallocate(out, count * static_cast<std::size_t>(shape.d_model));
+  }
 
   Shape shape;
   Runtime& runtime;
   Rope rope;
   Input input;
-  std::vector<float> q, k, v, seen, out;  // [chunk][heads * head_dim], ... , [chunk][d_model]
+  std::vector<float> q, k, v, seen, out;  // [tokens][heads * head_dim], ... , [tokens][d_model]
 };
 
 struct GqaWeights {
@@ -137,18 +139,16 @@ class GqaAttention : public Attention {
 
 class GqaFactory : public AttentionFactory {
  public:
-  GqaFactory(Weights& weights, Runtime& runtime, int chunk)
-      : weights_(weights), chunk_(chunk), space_(weights.architecture(), runtime, chunk) {}
+  GqaFactory(Weights& weights, Runtime& runtime) : weights_(weights), space_(weights.architecture(), runtime) {}
 
   Error make(int layer, std::unique_ptr<Attention>* out) override {
     GqaWeights found;
     if (Error error = load(layer, &found)) return error;
-    for (const Linear* linear : {&found.q, &found.k, &found.v, &found.o})
-      space_.input.reserve(linear->weight.storage, chunk_, linear->weight.cols);
     *out = std::make_unique<GqaAttention>(space_, std::move(found), layer);
     return {};
   }
 
+  void fit(int tokens) override { space_.fit(tokens); }
   void begin(const Batch& batch) override { space_.rope.set_positions(batch.first, batch.tokens); }
 
  private:
@@ -166,7 +166,6 @@ class GqaFactory : public AttentionFactory {
   }
 
   Weights& weights_;
-  int chunk_;
   Workspace space_;
 };
 
@@ -179,8 +178,8 @@ std::uint64_t attention_buffer_bytes(const Architecture& a, const Runtime& runti
   return (2 * q + 2 * kv + d + dim) * sizeof(float) + Input::most_bytes(runtime, widest);  // dim: of the turns (rope)
 }
 
-std::unique_ptr<AttentionFactory> make_attention_factory(Weights& weights, Runtime& runtime, int chunk) {
-  return std::make_unique<GqaFactory>(weights, runtime, chunk);
+std::unique_ptr<AttentionFactory> make_attention_factory(Weights& weights, Runtime& runtime) {
+  return std::make_unique<GqaFactory>(weights, runtime);
 }
 
 }  // namespace smoe

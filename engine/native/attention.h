@@ -28,14 +28,15 @@ class AttentionFactory {
  public:
   virtual ~AttentionFactory() = default;
   virtual Error make(int layer, std::unique_ptr<Attention>* out) = 0;
+  // Buffers for batches of so many tokens; between batches.
+  virtual void fit(int tokens) = 0;
   // Once for each batch, before its first layer.
   virtual void begin(const Batch& batch) = 0;
 };
 
-// Bytes of buffers that each token of a chunk takes.
+// Bytes of buffers that each token of a batch takes.
 std::uint64_t attention_buffer_bytes(const Architecture& architecture, const Runtime& runtime);
 
-// `chunk`: the most tokens of a batch.
-std::unique_ptr<AttentionFactory> make_attention_factory(Weights& weights, Runtime& runtime, int chunk);
+std::unique_ptr<AttentionFactory> make_attention_factory(Weights& weights, Runtime& runtime);
 
 }  // namespace smoe

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <functional>
 #include <future>
 #include <limits>
@@ -137,7 +138,8 @@ Error Engine::plan(const Args& args, const Log& log) {
   if (Error error = plan_memory(facts, wishes, &plan_)) return error;
   shape_.window = plan_.context;
   shape_.chunk = plan_.chunk;
-  buffer_bytes_ = plan_.buffers - kProgramGrowth;
+  token_bytes_ = facts.buffers_token;
+  buffer_bytes_ = fixed_bytes_ = program + facts.buffers;
   if (args.ring > plan_.slots && plan_.slots < vault_->total_experts())
     log("--ring: " + std::to_string(plan_.slots) + " slots fit into memory beside full conversations, not " + std::to_string(args.ring));
   return {};
@@ -155,21 +157,15 @@ std::uint64_t Engine::memory_for_all(const Args& args, const Log& log) const {
 Error Engine::allocate(const Args& args) {
   if (Error error = Conversations::create(shape_, args.conversations, plan_.conversations, &conversations_)) return error;
   if (Error error = ExpertRing::create(*vault_, {plan_.most_slots, args.workers}, &ring_)) return error;
-  conversations_.before_growth([this](std::uint64_t held) {
-    const int beside = slots_beside(held), less = slots_beside(conversations_.held()) - beside;
-    const int slots = std::min(beside, ring_->slots() - less);  // also where pressure has made it smaller already
-    const int least = std::min(plan_.slots, vault_->architecture().top_k);
-    if (slots < ring_->slots()) ring_->resize(std::max(slots, least));
-  });
+  conversations_.before_growth([this](std::uint64_t conversations) { take_from_ring(held(conversations, model_->fitted())); });
   return {};
 }
 
-// While the disk is busy with the trunk, the buffers and the slots that a first token fills get their memory.
+// While the disk is busy with the trunk, the slots that a first token fills get their memory.
 Error Engine::load(const Args& args, const Log& log) {
   const Architecture& a = vault_->architecture();
   std::atomic<bool> loaded{false};
   const auto take_memory = [&] {
-    model_ = std::make_unique<Model>(*vault_, *trunk_, *ring_, *runtime_, shape_.chunk);
     const int slots = std::min(ring_->slots(), a.moe_layers * a.top_k);
     for (int slot = 0; slot < slots && !loaded; ++slot) ring_->touch(slot);
   };
@@ -179,14 +175,16 @@ Error Engine::load(const Args& args, const Log& log) {
   memory.get();
   if (error) return error;
   if (!args.routing.empty())
-    if (Error error = RoutingLog::create(args.routing, a.moe_layers, a.top_k, shape_.chunk, &runtime_->routing)) return error;
+    if (Error error = RoutingLog::create(args.routing, a.moe_layers, a.top_k, plan_.long_chunk, &runtime_->routing)) return error;
+  model_ = std::make_unique<Model>(*vault_, *trunk_, *ring_, *runtime_);
   if (Error error = model_->load()) return error;
   log("ready: " + std::string(runtime_->kernels.name) + ", " + std::to_string(pool_->size()) + " threads, trunk " +
       megabytes(trunk_->bytes()) + " (" + std::string(name_of(trunk_->form())) + "), ring " + std::to_string(ring_->slots()) + " slots " +
       megabytes(static_cast<std::uint64_t>(ring_->slots()) * ring_->slot_bytes()) +
       (plan_.slots < plan_.most_slots ? " (" + std::to_string(plan_.slots) + " beside full conversations)" : "") + ", window " +
       std::to_string(shape_.window) + " positions, conversations within " + megabytes(plan_.conversations) +
-      ", chunks of " + std::to_string(shape_.chunk) + ", program and buffers " + megabytes(buffer_bytes_));
+      ", chunks of " + std::to_string(shape_.chunk) + (plan_.long_chunk > shape_.chunk ? " to " + std::to_string(plan_.long_chunk) : "") +
+      ", program and buffers " + megabytes(plan_.buffers - kProgramGrowth));
   return {};
 }
 
@@ -203,9 +201,40 @@ void Engine::adapt() {
   const std::int64_t excess = ring_excess(available_memory(), reserve_, memory_pressed());
   const auto slot = static_cast<std::int64_t>(ring_->slot_bytes());
   const std::int64_t slots = ring_->slots() - (excess > 0 ? (excess + slot - 1) / slot : excess / slot);
-  const int most = slots_beside(conversations_.held());
+  const int most = slots_beside(held(conversations_.held(), model_->fitted()));
   const int least = std::min(most, vault_->architecture().top_k);
   ring_->resize(static_cast<int>(std::clamp<std::int64_t>(slots, least, most)));
+}
+
+// Behind them only as many as there are positions that nothing is kept in yet.
+int Engine::most_at_once(int positions) const {
+  return std::max(shape_.chunk, std::min(plan_.long_chunk, shape_.capacity() - positions));
+}
+
+void Engine::make_room(Conversation& conversation, int tokens) {
+  adapt();
+  if (tokens > model_->fitted()) fit_buffers(std::min(plan_.long_chunk, static_cast<int>(std::bit_ceil(static_cast<unsigned>(tokens)))));
+  else if (tokens == 1 && model_->fitted() > shape_.chunk) fit_buffers(shape_.chunk);  // decoding: the ring has more use for the memory
+  conversations_.make_room(conversation, conversation.length() + tokens);
+}
+
+void Engine::fit_buffers(int tokens) {
+  take_from_ring(held(conversations_.held(), tokens));
+  buffer_bytes_ = fixed_bytes_ + static_cast<std::uint64_t>(tokens) * token_bytes_;
+  model_->fit(tokens);
+}
+
+// Before conversations and buffers hold so much: also where pressure has made the ring smaller already.
+void Engine::take_from_ring(std::uint64_t to_hold) {
+  const int beside = slots_beside(to_hold), less = slots_beside(held(conversations_.held(), model_->fitted())) - beside;
+  const int slots = std::min(beside, ring_->slots() - less);
+  const int least = std::min(plan_.slots, vault_->architecture().top_k);
+  if (slots < ring_->slots()) ring_->resize(std::max(slots, least));
+}
+
+// Of the memory that the ring lends, when conversations take so much and buffers hold so many tokens.
+std::uint64_t Engine::held(std::uint64_t conversations, int fitted) const {
+  return conversations + static_cast<std::uint64_t>(std::max(0, fitted - shape_.chunk)) * token_bytes_;
 }
 
 int Engine::slots_beside(std::uint64_t held) const { return plan_.slots_beside(held, ring_->slot_bytes()); }

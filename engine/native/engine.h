@@ -1,6 +1,7 @@
 // A vault, booted: what lives as long as the process, made in the order in which memory is needed.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <set>
@@ -27,9 +28,13 @@ class Engine {
   const std::set<int>& end_ids() const { return end_ids_; }
   const PhaseTimes& times() const { return runtime_->times; }
   std::uint64_t trunk_bytes() const { return trunk_->bytes(); }
-  std::uint64_t buffer_bytes() const { return buffer_bytes_; }  // with the program
+  std::uint64_t buffer_bytes() const { return buffer_bytes_; }  // with the program; any thread may ask
   // Fits the ring to the memory that is available now; looks at most twice a second. Between batches only.
   void adapt();
+  // The most ids that are computed at once behind so many positions.
+  int most_at_once(int positions) const;
+  // Memory for a batch of so many ids, of which the ring gives what is not free.
+  void make_room(Conversation& conversation, int tokens);
   // Reads experts into free slots while the engine is idle. False: the counts are not this vault's, and unused.
   bool warm(const Popularity& popularity);
   // The next few of them; false where there is nothing to do for now. Between batches only.
@@ -46,6 +51,9 @@ class Engine {
   Error allocate(const Args& args);
   Error load(const Args& args, const Log& log);
   Error plan(const Args& args, const Log& log);
+  void fit_buffers(int tokens);
+  void take_from_ring(std::uint64_t held);
+  std::uint64_t held(std::uint64_t conversations, int fitted) const;
   int slots_beside(std::uint64_t held) const;
   std::uint64_t memory_for_all(const Args& args, const Log& log) const;
 
@@ -55,7 +63,9 @@ class Engine {
   std::set<int> end_ids_;
   KvShape shape_{};
   MemoryPlan plan_;
-  std::uint64_t reserve_ = 0, buffer_bytes_ = 0;
+  std::uint64_t reserve_ = 0;
+  std::uint64_t fixed_bytes_ = 0, token_bytes_ = 0;  // of buffers: the program and what every batch takes, and a token of a batch
+  std::atomic<std::uint64_t> buffer_bytes_ = 0;
   Stopwatch since_adapted_;
   Conversations conversations_;
   std::unique_ptr<ThreadPool> pool_;

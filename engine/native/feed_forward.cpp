@@ -10,18 +10,22 @@ namespace {
 
 class Factory : public FeedForwardFactory {
  public:
-  Factory(Weights& weights, Runtime& runtime, const Vault& vault, ExpertRing& ring, int chunk)
+  Factory(Weights& weights, Runtime& runtime, const Vault& vault, ExpertRing& ring)
       : weights_(weights),
         runtime_(runtime),
         vault_(vault),
         ring_(ring),
-        chunk_(chunk),
-        mlp_space_(runtime, arch().d_model, std::max(arch().dense_ffn, arch().shared_ffn), chunk),
-        moe_space_(runtime, arch(), chunk) {}
+        mlp_space_(runtime, arch().d_model, std::max(arch().dense_ffn, arch().shared_ffn)),
+        moe_space_(runtime, arch()) {}
 
   Error make(int layer, std::unique_ptr<FeedForward>* out) override {
     const std::string name = "model.layers." + std::to_string(layer) + ".mlp";
     return vault_.is_moe_layer(layer) ? make_moe(name, layer, out) : make_mlp(name, arch().dense_ffn, {}, out);
+  }
+
+  void fit(int tokens) override {
+    mlp_space_.fit(tokens);
+    moe_space_.fit(tokens);
   }
 
  private:
@@ -33,7 +37,6 @@ class Factory : public FeedForwardFactory {
     if (Error error = weights_.linear(name + ".up_proj", ffn, arch().d_model, &found.up)) return error;
     if (Error error = weights_.linear(name + ".down_proj", arch().d_model, ffn, &found.down)) return error;
     found.share = share;
-    mlp_space_.reserve(found, chunk_);
     *out = std::make_unique<Mlp>(runtime_, mlp_space_, std::move(found));
     return {};
   }
@@ -45,7 +48,6 @@ class Factory : public FeedForwardFactory {
     if (Error error = weights_.linear(router_name(layer), experts, arch().d_model, &parts.gate)) return error;
     if (Error error = make_shared(name, &parts.shared)) return error;
     parts.router = make_router(arch(), runtime_.kernels, experts);
-    reserve(parts);
     *out = std::make_unique<Moe>(runtime_, moe_space_, vault_, ring_, std::move(parts));
     return {};
   }
@@ -67,20 +69,10 @@ class Factory : public FeedForwardFactory {
     return make_mlp(name + (plural ? ".shared_experts" : ".shared_expert"), arch().shared_ffn, share, out);
   }
 
-  void reserve(const Moe::Parts& parts) {
-    const Storage experts = arch().bits == 8 ? Storage::q8 : arch().bits == 4 ? Storage::q4 : Storage::q2;
-    moe_space_.h.reserve(parts.gate.weight.storage, chunk_, arch().d_model);
-    moe_space_.h.reserve(experts, 1, arch().d_model);  // more tokens are gathered first
-    moe_space_.expected.reserve(parts.gate.weight.storage, 1, arch().d_model);
-    moe_space_.gathered.reserve(experts, moe_space_.most_rows, arch().d_model);
-    moe_space_.hidden.reserve(experts, moe_space_.most_rows, arch().moe_ffn);
-  }
-
   Weights& weights_;
   Runtime& runtime_;
   const Vault& vault_;
   ExpertRing& ring_;
-  int chunk_;
   MlpWorkspace mlp_space_;
   MoeWorkspace moe_space_;
 };
@@ -93,8 +85,8 @@ std::uint64_t feed_forward_buffer_bytes(const Architecture& a, const Runtime& ru
 }
 
 std::unique_ptr<FeedForwardFactory> make_feed_forward_factory(Weights& weights, Runtime& runtime, const Vault& vault,
-                                                              ExpertRing& ring, int chunk) {
-  return std::make_unique<Factory>(weights, runtime, vault, ring, chunk);
+                                                              ExpertRing& ring) {
+  return std::make_unique<Factory>(weights, runtime, vault, ring);
 }
 
 }  // namespace smoe

@@ -23,13 +23,14 @@ class FeedForwardFactory {
  public:
   virtual ~FeedForwardFactory() = default;
   virtual Error make(int layer, std::unique_ptr<FeedForward>* out) = 0;
+  // Buffers for batches of so many tokens; between batches.
+  virtual void fit(int tokens) = 0;
 };
 
-// Bytes of buffers that each token of a chunk takes.
+// Bytes of buffers that each token of a batch takes.
 std::uint64_t feed_forward_buffer_bytes(const Architecture& architecture, const Runtime& runtime);
 
-// `chunk`: the most tokens of a batch.
 std::unique_ptr<FeedForwardFactory> make_feed_forward_factory(Weights& weights, Runtime& runtime, const Vault& vault,
-                                                              ExpertRing& ring, int chunk);
+                                                              ExpertRing& ring);
 
 }  // namespace smoe

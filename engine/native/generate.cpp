@@ -43,9 +43,17 @@ Generator::Step Generator::prefill(const GenerateRequest& request, Listener& lis
   const int total = static_cast<int>(ids.size()), cached = conversation.length();
   listener.progress(cached, total, cached);
   for (int done = cached; done < total; done = conversation.length()) {
-    const int count = std::min(engine_.chunk(), total - done);
+    const int count = std::min(engine_.most_at_once(done), total - done);
     const auto chunk = ids.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(count));
-    if (const Step step = forward(chunk, listener, conversation); step != Step::go_on) return step;
+    // In a long chunk the layers tell how far it is, as often as chunks would.
+    int told = done;
+    const auto tell = [&](int layer) {
+      const int far = done + static_cast<int>(std::int64_t{count} * layer / engine_.vault().architecture().layers);
+      if (far - told < engine_.chunk()) return;
+      told = far;
+      listener.progress(far, total, cached);
+    };
+    if (const Step step = forward(chunk, listener, conversation, tell); step != Step::go_on) return step;
     listener.progress(done + count, total, cached);
   }
   return Step::go_on;
@@ -71,16 +79,19 @@ Generator::Step Generator::decode(const GenerateRequest& request, Listener& list
     figures->finish = "length";
     if (++figures->generated == request.max_tokens) return Step::go_on;
     figures->finish = "cancel";
-    if (const Step step = forward({&token, 1}, listener, conversation); step != Step::go_on) return step;
+    if (const Step step = forward({&token, 1}, listener, conversation, [](int) {}); step != Step::go_on) return step;
   }
 }
 
-Generator::Step Generator::forward(std::span<const int> ids, Listener& listener, Conversation& conversation) {
-  engine_.adapt();
-  engine_.conversations().make_room(conversation, conversation.length() + static_cast<int>(ids.size()));
+Generator::Step Generator::forward(std::span<const int> ids, Listener& listener, Conversation& conversation,
+                                   FunctionRef<void(int)> before_layer) {
+  engine_.make_room(conversation, static_cast<int>(ids.size()));
   bool interrupted = false;
-  const Error error =
-      engine_.model().forward(conversation, ids, [&] { return listener.interrupted(); }, &interrupted);
+  const auto go_on = [&](int layer) {
+    before_layer(layer);
+    return !listener.interrupted();
+  };
+  const Error error = engine_.model().forward(conversation, ids, go_on, &interrupted);
   if (error) {
     failure_ = {"read_failed", error.message};
     return Step::failed;

@@ -37,7 +37,7 @@ class Generator {
   Failure admit(const GenerateRequest& request, Conversations::Match* match) const;
   Step prefill(const GenerateRequest& request, Listener& listener, Conversation& conversation);
   Step decode(const GenerateRequest& request, Listener& listener, Conversation& conversation, Figures* figures);
-  Step forward(std::span<const int> ids, Listener& listener, Conversation& conversation);
+  Step forward(std::span<const int> ids, Listener& listener, Conversation& conversation, FunctionRef<void(int layer)> before_layer);
   bool ends(int token, const GenerateRequest& request) const;
 
   Engine& engine_;

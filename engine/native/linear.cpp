@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "buffer.h"
+
 namespace smoe {
 namespace {
 
@@ -22,17 +24,16 @@ std::size_t Input::Prepared::start() const {
   return (kAlignment - reinterpret_cast<std::uintptr_t>(memory.data()) % kAlignment) % kAlignment;
 }
 
-void Input::reserve(Storage storage, int tokens, int cols) {
-  const std::size_t bytes = runtime_.kernels.prepared_bytes(storage, runtime_.numerics, cols) * static_cast<std::size_t>(tokens);
-  Prepared& prepared = of(storage);
-  if (bytes != 0) prepared.memory.resize(std::max(prepared.memory.size(), bytes + kAlignment));
-}
-
 std::uint64_t Input::most_bytes(const Runtime& runtime, int cols) {
   std::size_t most = 0;
   for (const Storage storage : {Storage::f32, Storage::f16, Storage::bf16, Storage::q8, Storage::q4, Storage::q2})
     most = std::max(most, runtime.kernels.prepared_bytes(storage, runtime.numerics, cols));
   return most;
+}
+
+void Input::fit(int tokens) {
+  most_tokens_ = tokens;
+  prepared_ = {};
 }
 
 void Input::set(const float* x, std::size_t stride, int tokens, int cols) {
@@ -45,9 +46,11 @@ void Input::set(const float* x, std::size_t stride, int tokens, int cols) {
 
 void Input::prepare(Storage storage) {
   Prepared& prepared = of(storage);
-  if (prepared.valid || prepared.memory.empty()) return;
+  if (prepared.valid) return;
   prepared.row_bytes = runtime_.kernels.prepared_bytes(storage, runtime_.numerics, cols_);
-  if (prepared.row_bytes == 0) return;
+  if (prepared.row_bytes == 0) return;  // such weights meet the floats themselves
+  const std::size_t bytes = static_cast<std::size_t>(std::max(tokens_, most_tokens_)) * prepared.row_bytes + kAlignment;
+  if (prepared.memory.size() < bytes) reallocate(prepared.memory, bytes);
   runtime_.pool.for_range(tokens_, kTokenGrain, [&](int begin, int end) {
     const auto first = static_cast<std::size_t>(begin);
     runtime_.kernels.prepare(storage, runtime_.numerics, x_ + first * stride_, stride_, end - begin, cols_,

@@ -31,10 +31,10 @@ class Input {
  public:
   explicit Input(const Runtime& runtime) : runtime_(runtime) {}
 
-  // Memory for `tokens` rows of `cols` against weights of this storage; call at start.
-  void reserve(Storage storage, int tokens, int cols);
-  // At most, of whatever storage the weights are; a token's.
+  // Of a token, at most: whatever storage the weights are.
   static std::uint64_t most_bytes(const Runtime& runtime, int cols);
+  // No batch has more rows until this is said again: prepare() takes memory for so many, once.
+  void fit(int tokens);
   // These rows from now on; x stays the caller's.
   void set(const float* x, std::size_t stride, int tokens, int cols);
   int tokens() const { return tokens_; }
@@ -47,7 +47,7 @@ class Input {
 
  private:
   struct Prepared {
-    std::vector<unsigned char> memory;  // empty: this storage wants none
+    std::vector<unsigned char> memory;
     std::size_t row_bytes = 0;
     bool valid = false;
 
@@ -59,7 +59,7 @@ class Input {
   const Runtime& runtime_;
   const float* x_ = nullptr;
   std::size_t stride_ = 0;
-  int tokens_ = 0, cols_ = 0;
+  int tokens_ = 0, cols_ = 0, most_tokens_ = 1;
   std::array<Prepared, 6> prepared_;  // by Storage
 };
 

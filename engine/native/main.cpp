@@ -3,6 +3,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #include <unistd.h>
 
 #include "args.h"
@@ -59,10 +62,10 @@ Error write_logits(Engine& engine, const std::vector<int>& ids, const std::strin
   const std::span<const int> all = ids;
   while (conversation.length() < static_cast<int>(ids.size())) {
     const auto chunk = all.subspan(static_cast<std::size_t>(conversation.length()));
-    const auto part = chunk.first(std::min<std::size_t>(chunk.size(), static_cast<std::size_t>(engine.chunk())));
+    const auto part = chunk.first(std::min<std::size_t>(chunk.size(), static_cast<std::size_t>(engine.most_at_once(conversation.length()))));
     bool interrupted = false;
-    engine.conversations().make_room(conversation, conversation.length() + static_cast<int>(part.size()));
-    if (Error error = engine.model().forward(conversation, part, [] { return false; }, &interrupted)) return error;
+    engine.make_room(conversation, static_cast<int>(part.size()));
+    if (Error error = engine.model().forward(conversation, part, [](int) { return true; }, &interrupted)) return error;
     for (int i = 0; i < static_cast<int>(part.size()); ++i)
       file.write(reinterpret_cast<const char*>(engine.model().logits(i)),
                  static_cast<std::streamsize>(sizeof(float)) * engine.model().vocabulary());
@@ -112,6 +115,9 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+#if defined(__GLIBC__)
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);  // a threshold of its own choice rises, and tens of freed megabytes then stay resident
+#endif
   try {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {

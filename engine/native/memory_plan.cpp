@@ -7,7 +7,8 @@ namespace smoe {
 namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
-constexpr int kLeastContext = 4096, kLeastChunk = 32;
+constexpr int kLeastContext = 4096, kLeastChunk = 32, kChunk = 512, kLongestChunk = 2048;
+constexpr std::uint64_t kLongChunkShare = 16;  // of the ring, at most one part in so many
 
 std::string mebibytes(std::uint64_t bytes) { return std::to_string((bytes + kMiB - 1) / kMiB) + " MiB"; }
 
@@ -23,13 +24,14 @@ class Planner {
   }
 
   Error plan(MemoryPlan* out) const {
-    int chunk = std::min(wishes_.chunk, least_context_);
+    int chunk = std::min(wishes_.chunk > 0 ? wishes_.chunk : kChunk, least_context_);
     while (least(chunk) > facts_.total && chunk > kLeastChunk) chunk = std::max(kLeastChunk, chunk / 2);
     if (least(chunk) > facts_.total) return refusal(chunk);
     out->chunk = chunk;
     out->buffers = facts_.program + buffers(chunk);
     std::uint64_t room = facts_.total - least(chunk);  // beyond the least of everything
     room -= share_out_conversations(room, out);
+    room -= lengthen_chunk(room, out);
     const std::uint64_t slots = count(least_slots_) + room / facts_.slot;
     const int most = wishes_.ring > 0 ? std::min(wishes_.ring, facts_.experts) : facts_.experts;
     out->slots = static_cast<int>(std::min(slots, count(most)));
@@ -57,6 +59,15 @@ class Planner {
     out->context = static_cast<int>(std::clamp(longest, count(least_context_), count(most_context_)));
     out->conversations = std::min(budget, count(wishes_.conversations) * window(out->context, out->chunk));
     return out->conversations - one;
+  }
+
+  // The same, for buffers.
+  std::uint64_t lengthen_chunk(std::uint64_t room, MemoryPlan* out) const {
+    const auto more = [&](int chunk) { return count(chunk - out->chunk) * facts_.buffers_token; };
+    int chunk = out->chunk;
+    while (wishes_.chunk == 0 && 2 * chunk <= std::min(kLongestChunk, out->context) && more(2 * chunk) <= room / kLongChunkShare) chunk *= 2;
+    out->long_chunk = chunk;
+    return more(chunk);
   }
 
   Error refusal(int chunk) const {

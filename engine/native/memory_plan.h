@@ -21,24 +21,27 @@ struct MemoryFacts {
 // What the flags ask for; 0 where they leave it open.
 struct MemoryWishes {
   int ring = 0, context = 0;
-  int chunk = 512, conversations = 4;
+  int chunk = 0, conversations = 4;
   std::uint64_t conversation_bytes = 0;
 };
 
 struct MemoryPlan {
-  int slots = 0, context = 0, chunk = 0;  // slots: beside conversations that hold all they may
-  int most_slots = 0;                     // beside none: the ring has what conversations do not hold yet
+  int slots = 0, context = 0, chunk = 0;  // slots: beside conversations and buffers that hold all they may
+  int most_slots = 0;                     // beside neither: the ring has what they do not hold yet
+  int long_chunk = 0;                     // at least `chunk`: tokens at once where no position is overwritten
   std::uint64_t conversations = 0;        // bytes that they may hold together; one of full length always fits
-  std::uint64_t buffers = 0;              // with the program
-  std::uint64_t shared = 0;               // between ring and conversations
+  std::uint64_t buffers = 0;              // of a chunk, with the program
+  std::uint64_t shared = 0;               // between ring, conversations and what a long chunk's buffers take beyond a chunk's
 
-  int slots_beside(std::uint64_t held, std::uint64_t slot_bytes) const;  // by conversations
+  int slots_beside(std::uint64_t held, std::uint64_t slot_bytes) const;  // by conversations and a long chunk
 };
 
 // An open window is the longest one, from 4,096 up to the trained length, whose keys and values fit into
 // `conversation_bytes` (an eighth of all, where that is left open). What does not fit shrinks in this order:
 // conversations down to one, an open window down to 4,096, the chunk down to 32 tokens, the ring down to one token's
-// experts of a layer. Past that the error tells what the least would be.
+// experts of a layer. Past that the error tells what the least would be. An open chunk is 512 tokens, and a long one as
+// many times twice that, up to 2,048, as the buffers take no more than a sixteenth of the ring: each chunk reads nearly
+// every expert, so that reading binds a short one.
 Error plan_memory(const MemoryFacts& facts, const MemoryWishes& wishes, MemoryPlan* out);
 
 // Of `available` bytes, those to leave to the system: a sixteenth, 256 MiB at least, but never more than a quarter.

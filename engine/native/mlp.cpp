@@ -3,26 +3,22 @@
 #include <algorithm>
 #include <cmath>
 
+#include "buffer.h"
+
 namespace smoe {
 
-MlpWorkspace::MlpWorkspace(const Runtime& runtime, int d_model, int ffn, int chunk)
-    : h(runtime),
-      hidden(runtime),
-      gate(static_cast<std::size_t>(chunk) * static_cast<std::size_t>(ffn)),
-      up(gate.size()),
-      out(static_cast<std::size_t>(chunk) * static_cast<std::size_t>(d_model)),
-      share(static_cast<std::size_t>(chunk)) {}
+void MlpWorkspace::fit(int tokens) {
+  const auto count = static_cast<std::size_t>(tokens);
+  for (Input* const input : {&h, &hidden}) input->fit(tokens);
+  for (std::vector<float>* const inner : {&gate, &up}) reallocate(*inner, count * static_cast<std::size_t>(ffn));
+  reallocate(out, count * static_cast<std::size_t>(d_model));
+  reallocate(share, count);
+}
 
 std::uint64_t MlpWorkspace::token_bytes(const Runtime& runtime, int d_model, int ffn) {
   const auto floats = 2 * static_cast<std::uint64_t>(ffn) + static_cast<std::uint64_t>(d_model) + 1;
   if (ffn == 0) return floats * sizeof(float);
   return floats * sizeof(float) + Input::most_bytes(runtime, d_model) + Input::most_bytes(runtime, ffn);
-}
-
-void MlpWorkspace::reserve(const MlpWeights& weights, int chunk) {
-  for (const Linear* linear : {&weights.gate, &weights.up, &weights.share})
-    if (linear->weight.rows > 0) h.reserve(linear->weight.storage, chunk, linear->weight.cols);
-  hidden.reserve(weights.down.weight.storage, chunk, weights.down.weight.cols);
 }
 
 Error Mlp::forward(int tokens, const float* h, float* x, FunctionRef<void()> meanwhile) {

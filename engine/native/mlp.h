@@ -13,12 +13,14 @@ struct MlpWeights {
 
 // Buffers that all layers use in turn.
 struct MlpWorkspace {
-  MlpWorkspace(const Runtime& runtime, int d_model, int ffn, int chunk);
-  void reserve(const MlpWeights& weights, int chunk);
+  MlpWorkspace(const Runtime& runtime, int d_model, int ffn) : d_model(d_model), ffn(ffn), h(runtime), hidden(runtime) {}
+
+  void fit(int tokens);
   static std::uint64_t token_bytes(const Runtime& runtime, int d_model, int ffn);
 
+  int d_model, ffn;
   Input h, hidden;
-  std::vector<float> gate, up, out, share;  // [chunk][ffn], [chunk][ffn], [chunk][d_model], [chunk]
+  std::vector<float> gate, up, out, share;  // [tokens][ffn], [tokens][ffn], [tokens][d_model], [tokens]
 };
 
 class Mlp : public FeedForward {

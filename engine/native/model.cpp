@@ -1,20 +1,19 @@
 #include "model.h"
 
+#include "buffer.h"
+
 namespace smoe {
 
-Model::Model(const Vault& vault, const Trunk& trunk, ExpertRing& ring, Runtime& runtime, int chunk)
+Model::Model(const Vault& vault, const Trunk& trunk, ExpertRing& ring, Runtime& runtime)
     : runtime_(runtime),
       layer_count_(vault.architecture().layers),
       d_model_(vault.architecture().d_model),
-      chunk_(chunk),
       vocab_(vault.architecture().vocab),
       epsilon_(vault.architecture().rms_epsilon),
       weights_(vault.architecture(), trunk),
-      attention_(make_attention_factory(weights_, runtime, chunk)),
-      feed_forward_(make_feed_forward_factory(weights_, runtime, vault, ring, chunk)),
+      attention_(make_attention_factory(weights_, runtime)),
+      feed_forward_(make_feed_forward_factory(weights_, runtime, vault, ring)),
       head_input_(runtime),
-      x_(static_cast<std::size_t>(chunk) * static_cast<std::size_t>(d_model_)),
-      h_(x_.size()),
       ahead_(static_cast<std::size_t>(d_model_)),
       logits_(static_cast<std::size_t>(vocab_)) {}
 
@@ -24,6 +23,13 @@ std::uint64_t Model::buffer_bytes_token(const Architecture& a, const Runtime& ru
 }
 
 std::uint64_t Model::buffer_bytes(const Architecture& a) { return static_cast<std::uint64_t>(a.vocab) * sizeof(float); }
+
+void Model::fit(int tokens) {
+  attention_->fit(tokens);
+  feed_forward_->fit(tokens);
+  for (std::vector<float>* const rows : {&x_, &h_}) reallocate(*rows, static_cast<std::size_t>(tokens) * static_cast<std::size_t>(d_model_));
+  fitted_ = tokens;
+}
 
 Error Model::load() {
   if (Error error = load_head()) return error;
@@ -39,7 +45,6 @@ Error Model::load_head() {
   if (Error error = weights_.embedding(embedding, vocab_, d_model_, &embedding_)) return error;
   if (Error error = weights_.linear(weights_.has("lm_head.weight") ? "lm_head" : embedding, vocab_, d_model_, &head_))
     return error;
-  head_input_.reserve(head_.weight.storage, 1, d_model_);
   return weights_.vector("model.norm.weight", d_model_, &norm_);
 }
 
@@ -52,15 +57,14 @@ Error Model::load_layer(int index, Layer* out) {
   return feed_forward_->make(index, &out->feed_forward);
 }
 
-Error Model::forward(Conversation& conversation, std::span<const int> ids, const std::function<bool()>& interrupted,
-                     bool* was_interrupted) {
+Error Model::forward(Conversation& conversation, std::span<const int> ids, FunctionRef<bool(int layer)> go_on, bool* interrupted) {
   const Batch batch{static_cast<int>(ids.size()), conversation.length(), &conversation};
-  *was_interrupted = false;
+  *interrupted = false;
   conversation.begin(batch.tokens);
   attention_->begin(batch);
   if (Error error = embed(ids)) return error;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    if ((*was_interrupted = interrupted())) return {};
+    if ((*interrupted = !go_on(static_cast<int>(i)))) return {};
     if (Error error = run_layer(i, batch)) return error;
   }
   conversation.commit(ids);

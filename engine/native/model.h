@@ -1,7 +1,6 @@
-// The transformer: embedding, layers of attention and feed-forward, norm, head. Batches of up to a chunk of tokens.
+// The transformer: embedding, layers of attention and feed-forward, norm, head.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -14,19 +13,21 @@ namespace smoe {
 
 class Model {
  public:
-  // Its buffers. Everything referred to must outlive the model. chunk: the most tokens of forward().
-  Model(const Vault& vault, const Trunk& trunk, ExpertRing& ring, Runtime& runtime, int chunk);
+  // Everything referred to must outlive the model.
+  Model(const Vault& vault, const Trunk& trunk, ExpertRing& ring, Runtime& runtime);
   // Its layers, of a trunk that is loaded by now; before forward().
   Error load();
 
-  // Bytes of buffers: those of each token of a chunk, and those of any chunk.
+  // Buffers for batches of so many tokens; between batches, after whose end no logits are asked for any more.
+  void fit(int tokens);
+  int fitted() const { return fitted_; }
+  // Bytes of buffers: those of each token of a batch, and those of any batch.
   static std::uint64_t buffer_bytes_token(const Architecture& architecture, const Runtime& runtime);
   static std::uint64_t buffer_bytes(const Architecture& architecture);
 
-  // Appends ids to the conversation. Stops between layers when `interrupted` says so: then the conversation is as it
-  // was before, and so it is after an error.
-  Error forward(Conversation& conversation, std::span<const int> ids, const std::function<bool()>& interrupted,
-                bool* was_interrupted);
+  // Appends ids to the conversation: no more than fit() was told. Stops before a layer when `go_on` does not want it: then
+  // the conversation is as it was before, and so it is after an error.
+  Error forward(Conversation& conversation, std::span<const int> ids, FunctionRef<bool(int layer)> go_on, bool* interrupted);
 
   // The next token's logits after token `index` of the last batch: [vocabulary], valid until the next call.
   const float* logits(int index);
@@ -48,7 +49,7 @@ class Model {
   void expect(std::size_t index);
 
   Runtime& runtime_;
-  int layer_count_, d_model_, chunk_, vocab_;
+  int layer_count_, d_model_, vocab_, fitted_ = 0;
   float epsilon_;
   Embedding embedding_;
   Linear head_;
@@ -58,7 +59,7 @@ class Model {
   std::unique_ptr<FeedForwardFactory> feed_forward_;
   std::vector<Layer> layers_;
   Input head_input_;
-  std::vector<float> x_, h_;          // [chunk][d_model]
+  std::vector<float> x_, h_;     // [fitted][d_model]
   std::vector<float> ahead_;     // [d_model]
   std::vector<float> logits_;    // [vocabulary]
 };

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <thread>
 
+#include "buffer.h"
+
 namespace smoe {
 namespace {
 
@@ -25,24 +27,28 @@ void for_each_piece(int begin, int end, int blocks, int rows, const Work& work) 
 
 }  // namespace
 
-MoeWorkspace::MoeWorkspace(const Runtime& runtime, const Architecture& a, int chunk)
-    : most_rows(std::max(chunk, a.top_k)),
+MoeWorkspace::MoeWorkspace(const Runtime& runtime, const Architecture& a)
+    : architecture(a),
       h(runtime),
       gathered(runtime),
       hidden(runtime),
       expected(runtime),
-      logits(area(chunk, a.experts)),
       expected_weights(static_cast<std::size_t>(a.top_k)),
       surest(expected_weights.size()),
-      experts(area(chunk, a.top_k)),
-      weights(experts.size()),
-      rows(experts.size()),
-      tokens(experts.size()),
-      counts(static_cast<std::size_t>(a.experts) + 1),
-      x(area(most_rows, a.d_model)),
-      gate(area(most_rows, a.moe_ffn)),
-      up(gate.size()),
-      out(area(chunk * a.top_k, a.d_model)) {}
+      counts(static_cast<std::size_t>(a.experts) + 1) {}
+
+// `h` meets quantized weights with a single token only: several are gathered first.
+void MoeWorkspace::fit(int most_tokens) {
+  const Architecture& a = architecture;
+  most_rows = std::max(most_tokens, a.top_k);
+  for (Input* const input : {&gathered, &hidden}) input->fit(most_rows);
+  reallocate(logits, area(most_tokens, a.experts));
+  for (std::vector<int>* const pairs : {&experts, &rows, &tokens}) reallocate(*pairs, area(most_tokens, a.top_k));
+  reallocate(weights, area(most_tokens, a.top_k));
+  reallocate(x, area(most_rows, a.d_model));
+  for (std::vector<float>* const inner : {&gate, &up}) reallocate(*inner, area(most_rows, a.moe_ffn));
+  reallocate(out, area(most_tokens, a.top_k) * static_cast<std::size_t>(a.d_model));
+}
 
 std::uint64_t MoeWorkspace::token_bytes(const Runtime& runtime, const Architecture& a) {
   const auto d = static_cast<std::uint64_t>(a.d_model), ffn = static_cast<std::uint64_t>(a.moe_ffn);

@@ -28,21 +28,23 @@ struct ReadyExpert {
   int row;  // of the first token in the gathered buffers
 };
 
-// Buffers that all layers use in turn. A pair is a (token, expert) the router chose: at most chunk * top_k.
+// Buffers that all layers use in turn. A pair is a (token, expert) the router chose: at most tokens * top_k.
 struct MoeWorkspace {
-  MoeWorkspace(const Runtime& runtime, const Architecture& architecture, int chunk);
+  MoeWorkspace(const Runtime& runtime, const Architecture& architecture);
 
+  void fit(int tokens);
   static std::uint64_t token_bytes(const Runtime& runtime, const Architecture& architecture);
 
-  int most_rows;                          // of experts computed at once
+  const Architecture& architecture;
+  int most_rows = 0;                      // of experts computed at once
   Input h, gathered, hidden;              // of the batch; of the experts computed at once, at both ends
   Input expected;                         // of expect()
-  std::vector<float> logits;              // [chunk][experts]
+  std::vector<float> logits;              // [tokens][experts]
   std::vector<float> expected_weights;    // [top_k]
   std::vector<int> surest;                // [top_k], places in them
-  std::vector<int> experts;               // [chunk][top_k]
-  std::vector<float> weights;             // [chunk][top_k]
-  std::vector<int> rows;                  // [chunk][top_k]: a pair's row in `out`
+  std::vector<int> experts;               // [tokens][top_k]
+  std::vector<float> weights;             // [tokens][top_k]
+  std::vector<int> rows;                  // [tokens][top_k]: a pair's row in `out`
   std::vector<int> tokens;                // [pairs]: a row's token
   std::vector<int> counts;                // [experts + 1]
   std::vector<ExpertUse> uses;

@@ -2,14 +2,16 @@
 
 #include <cmath>
 
+#include "buffer.h"
+
 namespace smoe {
 
-Rope::Rope(double theta, int dim, int most_tokens)
-    : half_(static_cast<std::size_t>(dim) / 2),
-      frequencies_(half_),
-      cos_(half_ * static_cast<std::size_t>(most_tokens)),
-      sin_(cos_.size()) {
+Rope::Rope(double theta, int dim) : half_(static_cast<std::size_t>(dim) / 2), frequencies_(half_) {
   for (std::size_t i = 0; i < half_; ++i) frequencies_[i] = std::pow(theta, -2.0 * static_cast<double>(i) / dim);
+}
+
+void Rope::fit(int tokens) {
+  for (std::vector<float>* const turns : {&cos_, &sin_}) reallocate(*turns, half_ * static_cast<std::size_t>(tokens));
 }
 
 void Rope::set_positions(int first, int tokens) {

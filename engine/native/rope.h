@@ -9,8 +9,9 @@ namespace smoe {
 
 class Rope {
  public:
-  Rope(double theta, int dim, int most_tokens);
+  Rope(double theta, int dim);
 
+  void fit(int tokens);  // the most that set_positions() is asked for
   // The angles of the positions first .. first + tokens - 1, computed in double.
   void set_positions(int first, int tokens);
   void rotate(int token, float* head) const;

@@ -102,6 +102,44 @@ def test_the_ring_has_what_conversations_do_not_hold_yet(program, tmp_path):
     assert peak is None or peak <= budget
 
 
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory):
+    """160 MiB of experts: of a sixteenth of them a chunk of 1,024 ids has its buffers."""
+    sizes = {"d_model": 256, "moe_ffn": 512, "heads": 4, "kv_heads": 2, "head_dim": 32, "layers": 8, "experts": 96}
+    path = tmp_path_factory.mktemp("deep") / "v.smoe"
+    return synthetic.write(path, vocab_size=1024, **sizes)[0]
+
+
+def test_a_long_prompt_is_computed_at_once_in_memory_that_the_ring_had(program, deep):
+    ids = np.random.default_rng(1).integers(0, 1024, 2048)
+    with native_engine.Engine(program, deep, "--ctx", 4096, "--conversations", 1, "--chunk", 512) as engine:
+        expected = engine.generate(8, ids, t=0)
+        budget = engine.status()["rss"] + 2 * MIB
+    with native_engine.Engine(program, deep, "--ctx", 4096, "--conversations", 1, "--memory", budget) as engine:
+        engine.generate(8, ids[:300], t=0)
+        before = engine.status()
+        engine.send("RESET")
+        assert engine.line() == "<<DONE>>"
+        long = engine.generate(8, ids, t=0)
+        engine.send("RESET")
+        assert engine.line() == "<<DONE>>"
+        engine.generate(1, ids, t=0)
+        full = engine.status()
+        engine.generate(8, ids, t=0)
+        after = engine.status()
+        peak = native_engine.peak_memory(engine.process.pid)
+    assert long.ids == expected.ids
+    assert [done for done, _, _ in long.progress] == [0, 512, 1024, 1536, 2048]
+    requests = [int(answer.figures["hits"]) + int(answer.figures["misses"]) for answer in (long, expected)]
+    decoding = 7 * 8 * 2  # passes, layers, experts of a token
+    assert requests[0] - decoding < 0.6 * (requests[1] - decoding)  # chunks of 1,024 need nearly the same experts as those of 512
+    assert full["buffers"] > before["buffers"] + 4 * MIB
+    assert full["ring_slots"] < before["ring_slots"] - 4 * MIB // full["slot_bytes"]
+    assert after["buffers"] == before["buffers"]  # decoding wants none of a chunk
+    assert after["rss"] < full["rss"] - 2 * MIB
+    assert peak is None or peak <= budget
+
+
 def test_too_little_is_refused_with_what_it_takes(program, vault):
     command = [program, "--vault", vault, "--tokens-in", "1", "--memory", "1M"]
     ended = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)

@@ -65,6 +65,20 @@ def test_the_window_slides_exactly(program, tmp_path, chunk):
     check(program, pair, tmp_path / "logits", "--exact", "--ctx", 8, "--chunk", chunk, "--ring", 3, window=8)
 
 
+# Chunks of 1,024 ids as far as no position is overwritten, then of 512.
+def test_long_chunks_end_where_the_window_wraps(start, tmp_path):
+    vault = synthetic.write(tmp_path / "v.smoe", heads=1, kv_heads=1)[0]
+    ids = np.random.default_rng(1).integers(0, 64, 5000).tolist()
+    short, long = (start(vault, "--ctx", 1100, *flags) for flags in (("--chunk", 512), ()))
+    expected, got = (engine.generate(8, ids, t=0, slide=1) for engine in (short, long))
+    assert got.ids == expected.ids
+    uses = {name: int(a.figures["hits"]) + int(a.figures["misses"]) for name, a in (("short", expected), ("long", got))}
+    assert uses["long"] < uses["short"]
+    assert [done for done, _, _ in expected.progress] == [*range(0, 5000, 512), 5000]
+    for engine in (short, long):  # and back into what the ring still holds
+        assert engine.generate(3, ids[:4700], t=0, slide=1).ids == short.generate(3, ids[:4700], t=0, slide=1).ids
+
+
 def test_the_window_is_the_same_whatever_was_cached(start, tmp_path):
     vault, _ = pair = synthetic.write(tmp_path / "v.smoe")
     engine = start(vault, "--ctx", 8, "--chunk", 4)

@@ -17,9 +17,14 @@ static MemoryPlan plan(const MemoryFacts& facts, const MemoryWishes& wishes) {
   return out;
 }
 
-static std::uint64_t sum(const MemoryFacts& facts, const MemoryPlan& plan, std::uint64_t conversations) {
-  const auto slots = static_cast<std::uint64_t>(plan.slots_beside(conversations, facts.slot));
-  return facts.trunk + slots * facts.slot + conversations + plan.buffers;
+// What buffers of the longest chunk take beyond those of a chunk.
+static std::uint64_t lengthened(const MemoryFacts& facts, const MemoryPlan& plan) {
+  return static_cast<std::uint64_t>(plan.long_chunk - plan.chunk) * facts.buffers_token;
+}
+
+static std::uint64_t sum(const MemoryFacts& facts, const MemoryPlan& plan, std::uint64_t held) {
+  const auto slots = static_cast<std::uint64_t>(plan.slots_beside(held, facts.slot));
+  return facts.trunk + slots * facts.slot + held + plan.buffers;
 }
 
 TEST(everything_fits) {
@@ -27,6 +32,7 @@ TEST(everything_fits) {
   CHECK_EQ(p.slots, 100);
   CHECK_EQ(p.context, 32768);
   CHECK_EQ(p.chunk, 512);
+  CHECK_EQ(p.long_chunk, 2048);
   CHECK_EQ(p.conversations, 4 * (32768 + 512) * (kMiB / 16));
   CHECK_EQ(p.buffers, (20 + 10 + 512) * kMiB);
 }
@@ -76,6 +82,28 @@ TEST(a_ring_that_is_asked_for_is_kept_where_it_fits) {
   CHECK(plan(facts(2200), {.ring = 90}).slots < 90);
 }
 
+TEST(a_long_chunk_costs_a_sixteenth_of_the_ring_at_most) {
+  MemoryFacts f = facts(10'000);
+  f.experts = 2000;
+  const MemoryPlan p = plan(f, {});  // 1542 MiB are trunk and buffers, 1250 conversations
+  CHECK_EQ(p.long_chunk, 512);       // 1024 tokens take 512 MiB more, which are 16 * 512 = 8192 of a ring's 7208
+  CHECK_EQ(p.slots, (10'000 - 1542 - 1250) / 10);
+  f.total = 12'000 * kMiB;
+  const MemoryPlan larger = plan(f, {});
+  CHECK_EQ(larger.long_chunk, 1024);
+  CHECK_EQ(larger.slots, (12'000 - 1542 - 1500 - 512) / 10);
+  CHECK_EQ(larger.most_slots, (12'000 - 1542) / 10);
+}
+
+TEST(a_chunk_that_is_asked_for_is_kept_and_no_longer_than_the_window) {
+  for (const int chunk : {1, 700, 4096}) {
+    CHECK_EQ(plan(facts(100'000), {.chunk = chunk}).chunk, chunk);
+    CHECK_EQ(plan(facts(100'000), {.chunk = chunk}).long_chunk, chunk);
+  }
+  CHECK_EQ(plan(facts(100'000), {.context = 1000}).long_chunk, 512);
+  CHECK_EQ(plan(facts(100'000), {.context = 1024}).long_chunk, 1024);
+}
+
 TEST(the_chunk_shrinks_before_a_refusal) {
   const MemoryPlan p = plan(facts(1500), {});
   CHECK_EQ(p.chunk, 128);
@@ -98,8 +126,10 @@ TEST(whatever_is_planned_fits) {
         for (const std::uint64_t kv : {0, 1, 300, 5000}) {
           const MemoryFacts f = facts(total);
           const MemoryPlan p = plan(f, {.ring = ring, .context = context, .conversation_bytes = kv * kMiB});
-          for (const std::uint64_t eighths : {0, 1, 5, 8}) CHECK(sum(f, p, p.conversations * eighths / 8) <= f.total);
-          CHECK_EQ(p.slots_beside(p.conversations, f.slot), p.slots);
+          const std::uint64_t most = p.conversations + lengthened(f, p);
+          for (const std::uint64_t eighths : {0, 1, 5, 8}) CHECK(sum(f, p, most * eighths / 8) <= f.total);
+          CHECK_EQ(p.slots_beside(most, f.slot), p.slots);
+          CHECK(p.long_chunk == p.chunk || p.long_chunk <= p.context);
           CHECK_EQ(p.slots_beside(0, f.slot), p.most_slots);
           CHECK(p.slots >= 1 && p.chunk >= 32 && p.context >= 64);
           CHECK(p.conversations >= static_cast<std::uint64_t>(p.context + p.chunk) * f.position);
@@ -110,8 +140,8 @@ TEST(more_memory_is_never_less_of_anything) {
   MemoryPlan before = plan(facts(1360), {});
   for (std::uint64_t total = 1361; total < 12000; total += 13) {
     const MemoryPlan p = plan(facts(total), {});
-    CHECK(p.chunk >= before.chunk);
-    if (p.chunk == before.chunk) CHECK(p.slots >= before.slots && p.context >= before.context);
+    CHECK(p.chunk >= before.chunk && p.long_chunk >= before.long_chunk);
+    if (p.long_chunk == before.long_chunk) CHECK(p.slots >= before.slots && p.context >= before.context);
     before = p;
   }
 }

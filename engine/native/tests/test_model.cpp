@@ -111,9 +111,10 @@ std::vector<float> logits_after(Engine& engine, const std::vector<int>& prompt) 
   int last = 0;
   while (conversation.length() < static_cast<int>(prompt.size())) {
     const auto rest = all.subspan(static_cast<std::size_t>(conversation.length()));
-    const auto part = rest.first(std::min<std::size_t>(rest.size(), static_cast<std::size_t>(engine.chunk())));
+    const auto part = rest.first(std::min<std::size_t>(rest.size(), static_cast<std::size_t>(engine.most_at_once(conversation.length()))));
+    engine.make_room(conversation, static_cast<int>(part.size()));
     bool interrupted = false;
-    CHECK(!engine.model().forward(conversation, part, [] { return false; }, &interrupted));
+    CHECK(!engine.model().forward(conversation, part, [](int) { return true; }, &interrupted));
     last = static_cast<int>(part.size()) - 1;
   }
   const float* const logits = engine.model().logits(last);
