@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     sizes = p.add_argument_group("sizes")
     sizes.add_argument("--tokens", type=int, default=64, help="tokens that are decoded (%(default)s)")
     sizes.add_argument("--limited-tokens", type=int, default=16, help="the same under a memory limit (%(default)s)")
-    sizes.add_argument("--limited-prompts", type=_list(int), default="512", help="tokens of prompts there (%(default)s)")
+    sizes.add_argument("--limited-prompts", type=_list(int), default="512", help="of prompts there (%(default)s)")
     sizes.add_argument("--prompts", type=_list(int), default="128,512,2048", help="tokens of prompts (%(default)s)")
     sizes.add_argument("--depths", type=_list(int), default="8192", help="depth: tokens of context (%(default)s)")
     sizes.add_argument("--limits", type=_list(float), default="2,4,6,8,12,16,20", help="GiB (%(default)s)")

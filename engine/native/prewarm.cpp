@@ -41,11 +41,14 @@ void Prewarm::begin(const Vault& vault, const Popularity& uses, ExpertRing& ring
   });
 }
 
+// A ring that has become larger again has lost some of what had been read.
 bool Prewarm::step(ExpertRing& ring) {
+  if (ring.slots() > slots_) next_ = 0;
+  slots_ = ring.slots();
   if (next_ == order_.size() || ring.free_slots() == 0) return false;
   if (ring.hints_wait()) return true;
-  for (int i = 0; i < kAtOnce && next_ < order_.size() && ring.free_slots() > 0; ++i, ++next_)
-    ring.prefetch(order_[next_].moe_index, order_[next_].expert);
+  for (int queued = 0; queued < kAtOnce && next_ < order_.size() && ring.free_slots() > 0; ++next_)
+    queued += ring.prefetch(order_[next_].moe_index, order_[next_].expert);
   return true;
 }
 

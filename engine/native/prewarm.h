@@ -29,6 +29,7 @@ class Prewarm {
   };
   std::vector<Place> order_;
   std::size_t next_ = 0;
+  int slots_ = 0;  // of the ring at the last step
 };
 
 }  // namespace smoe

@@ -132,7 +132,8 @@ def test_a_long_prompt_is_computed_at_once_in_memory_that_the_ring_had(program, 
     assert [done for done, _, _ in long.progress] == [0, 512, 1024, 1536, 2048]
     requests = [int(answer.figures["hits"]) + int(answer.figures["misses"]) for answer in (long, expected)]
     decoding = 7 * 8 * 2  # passes, layers, experts of a token
-    assert requests[0] - decoding < 0.6 * (requests[1] - decoding)  # chunks of 1,024 need nearly the same experts as those of 512
+    # A chunk of 1,024 needs nearly the same experts as one of 512.
+    assert requests[0] - decoding < 0.6 * (requests[1] - decoding)
     assert full["buffers"] > before["buffers"] + 4 * MIB
     assert full["ring_slots"] < before["ring_slots"] - 4 * MIB // full["slot_bytes"]
     assert after["buffers"] == before["buffers"]  # decoding wants none of a chunk

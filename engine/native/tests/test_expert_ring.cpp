@@ -194,15 +194,19 @@ TEST(what_is_needed_stays_when_slots_go) {
 }
 
 TEST(queued_hints_give_way_when_slots_go) {
-  for (int round = 0; round < 20; ++round) {
+  constexpr int kRounds = 40;
+  int all_left = 0;
+  for (int round = 0; round < kRounds; ++round) {
     Bench bench(8, 1);
     for (int e = 0; e < 8; ++e) bench.ring->prefetch(1, e);
     bench.ring->resize(1);
+    all_left += bench.ring->slots() == 8;  // where the last one is just being read
     for (int e = 0; e < 8; ++e) bench.use(1, e);
     bench.ring->resize(1);
     CHECK_EQ(bench.ring->slots(), 1);
     CHECK(bench.use(1, 7));
   }
+  CHECK(all_left < kRounds / 4);
 }
 
 TEST(slots_in_use_cannot_go) {
@@ -451,6 +455,21 @@ TEST(warming_reads_every_expert_that_has_a_slot) {
   for (int layer = 0; layer < 3; ++layer)
     for (int expert = 0; expert < bench.vault->experts(layer); ++expert) bench.use(layer, expert);
   CHECK_EQ(bench.ring->counters().bytes_read, 19 * bench.record_bytes());  // none twice
+}
+
+TEST(warming_reads_again_what_a_smaller_ring_lost) {
+  Bench bench(19);
+  Prewarm prewarm;
+  prewarm.begin(*bench.vault, {}, *bench.ring);
+  warm_up(prewarm, *bench.ring);
+  for (int layer = 0; layer < 3; ++layer)
+    for (int expert = 0; expert < bench.vault->experts(layer); ++expert) bench.use(layer, expert);
+  bench.ring->resize(10);
+  warm_up(prewarm, *bench.ring);
+  CHECK_EQ(bench.ring->used(), 10);
+  bench.ring->resize(19);
+  warm_up(prewarm, *bench.ring);
+  CHECK_EQ(bench.ring->used(), 19);
 }
 
 TEST(warming_takes_the_popular_experts_and_no_cached_one_away) {
