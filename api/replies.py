@@ -8,6 +8,7 @@ from typing import Literal
 
 from engine import generation
 from engine.messages import (
+    Echo,
     Event,
     Finished,
     GenerationRequest,
@@ -38,11 +39,14 @@ class Segment:
 class Reply:
     segments: list[Segment] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    echo: Echo | None = None
     finished: Finished | None = None
     _calls: dict[int, Segment] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
         match event:
+            case Echo():
+                self.echo = event
             case TextDelta():
                 self.logprobs.extend(event.logprobs)
                 self._extend("text", event.text)

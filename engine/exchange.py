@@ -7,9 +7,9 @@ import time
 from collections.abc import AsyncIterator
 
 from .errors import ContextOverflow, EngineFailed, InvalidRequest
-from .job import Ended, Job, Tokens
+from .job import Ended, Job, PromptTokens, Tokens
 from .messages import Prefill, Timings
-from .protocol import Done, Gen, Message, Progress, Refused, Token, unsupported_by_v1
+from .protocol import Done, Gen, Message, Progress, PromptToken, Refused, Token, unsupported_by_v1
 from .session import Answer, Session
 
 FIELDS = {"t": "temperature", "p": "top_p", "k": "top_k", "r": "repetition_penalty", "m": "min_p", "lb": "logit_bias"}
@@ -31,7 +31,7 @@ class Exchange:
         self._tag = 0
         self._stopped = False
 
-    async def events(self) -> AsyncIterator[Prefill | Tokens | Ended]:
+    async def events(self) -> AsyncIterator[Prefill | PromptTokens | Tokens | Ended]:
         self._refuse_what_v1_lacks()
         if self._job.fit:
             self._job.max_tokens = self._job.fit(self._context)
@@ -60,7 +60,7 @@ class Exchange:
         await self._allow([])
         return answer
 
-    async def _allow_next(self, events: list[Prefill | Tokens]) -> None:
+    async def _allow_next(self, events: list[Prefill | PromptTokens | Tokens]) -> None:
         if events and isinstance(events[-1], Tokens) and not self._stopped and self._generated < self._job.max_tokens:
             await self._allow([token.id for token in events[-1].tokens])
 
@@ -72,12 +72,21 @@ class Exchange:
     def _gen(self) -> Gen:
         job = self._job
         return Gen(
-            self._ids, job.max_tokens, job.sampling, self._tag, job.stop_ids, job.logprobs, mask=job.mask is not None
+            self._ids,
+            job.max_tokens,
+            job.sampling,
+            self._tag,
+            job.stop_ids,
+            job.logprobs,
+            job.prompt_logprobs,
+            mask=job.mask is not None,
         )
 
-    def _digest(self, messages: list[Message]) -> list[Prefill | Tokens]:
-        events: list[Prefill | Tokens] = []
+    def _digest(self, messages: list[Message]) -> list[Prefill | PromptTokens | Tokens]:
+        events: list[Prefill | PromptTokens | Tokens] = []
         tokens: list[Token] = []
+        if prompt := [message.token for message in messages if isinstance(message, PromptToken)]:
+            events.append(PromptTokens(prompt))
         for message in messages:
             if isinstance(message, Token):
                 tokens.append(message)

@@ -24,7 +24,7 @@ from fleet.catalog import ModelCard
 
 from . import masking, prompt, records
 from .errors import GenerationError, InvalidRequest, ModelUnavailable
-from .job import Ended, Job, Tokens, WorkerEvent
+from .job import Ended, Job, PromptTokens, Tokens, WorkerEvent
 from .messages import Accepted, Event, Finished, FinishReason, GenerationRequest, Prefill, Usage
 from .prompt import Codec, Prompt
 from .records import Record
@@ -39,7 +39,7 @@ BREATH = 16  # events in a row before others get the event loop
 
 
 async def stream(request: GenerationRequest) -> AsyncIterator[Event]:
-    """Accepted [Queued..] [Booting..] Prefill [text, reasoning and tool call deltas..] Finished."""
+    """Accepted [Queued..] [Booting..] Prefill.. [Echo] [text, reasoning and tool call deltas..] Finished."""
     record = records.new(request)
     keeps_text = settings.SMOE.log_text
     if keeps_text:
@@ -143,9 +143,13 @@ def _told(event: WorkerEvent, reply: Reply, job: Job, record: Record) -> Iterato
     """What the client gets for one of the worker's events; `record` follows."""
     if isinstance(event, Tokens):
         record.first_token = record.first_token or time.time()
+        yield from reply.echo()
         yield from _text(event, reply, job)
         record.usage = _usage(record.usage.prompt, record.usage.cached, reply)
+    elif isinstance(event, PromptTokens):
+        reply.feed_prompt(event.tokens)
     elif isinstance(event, Ended):
+        yield from reply.echo()
         yield from reply.finish()
         yield _finished(event, reply, job.card, record)
     else:
@@ -185,6 +189,7 @@ async def _job(request: GenerationRequest, card: ModelCard, codec: Codec, encode
         sampling=request.sampling,
         stop_ids=tuple(sorted(codec.eos_ids.difference(card.eos_ids))),
         logprobs=request.logprobs,
+        prompt_logprobs=request.logprobs if request.echo else None,
         mask=await masking.masks_for(request, card, codec, encoded),
         client=request.client,
     )
@@ -197,8 +202,9 @@ def _check(request: GenerationRequest) -> None:
         raise InvalidRequest(
             f"A stop string has {longest} characters: at most {MAX_STOP_LENGTH} are supported.", "stop"
         )
-    if request.max_tokens is not None and request.max_tokens < 1:
-        raise InvalidRequest(f"max_tokens is {request.max_tokens}: it must be at least 1.", "max_tokens")
+    least = 0 if request.echo else 1
+    if request.max_tokens is not None and request.max_tokens < least:
+        raise InvalidRequest(f"max_tokens is {request.max_tokens}: it must be at least {least}.", "max_tokens")
 
 
 def _finished(ended: Ended, reply: Reply, card: ModelCard, record: Record) -> Finished:

@@ -28,6 +28,7 @@ class Job:
     sampling: Sampling = field(default_factory=Sampling)
     stop_ids: tuple[int, ...] = ()
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     mask: MaskProvider | None = None
     client: str = ""
     fit: Callable[[int], int] | None = None
@@ -46,6 +47,13 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptTokens:
+    """Ids of the prompt with their log probabilities, in order; all before the first `Tokens`."""
+
+    tokens: list[Token]
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     reason: FinishReason  # stop, length or cancel
     prompt: int
@@ -56,4 +64,4 @@ class Ended:
     timings: Timings
 
 
-WorkerEvent = Queued | Booting | Prefill | Tokens | Ended
+WorkerEvent = Queued | Booting | Prefill | PromptTokens | Tokens | Ended

@@ -62,6 +62,7 @@ class GenerationRequest:
     sampling: Sampling = Sampling()
     stop: tuple[str, ...] = ()
     logprobs: int | None = None  # None: not asked; 0: the chosen token's only; N: N alternatives too
+    echo: bool = False  # the prompt comes back, with its log probabilities where these are asked for
     tools: list[dict[str, Any]] = field(default_factory=list)
     tool_choice: ToolChoice = ToolChoice()
     constraint: Constraint | None = None
@@ -116,13 +117,24 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """Natural logarithms; `text` may be part of a character, so `raw` has the token's bytes."""
+    """Natural logarithms; `text` may be part of a character, so `raw` has the token's bytes.
+
+    Of a prompt's first id nothing is known: its logprob is None.
+    """
 
     id: int
     text: str
     raw: bytes
-    logprob: float
+    logprob: float | None
     top: tuple[tuple[int, str, bytes, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """The prompt, where the request asked for it: once, before the first text. logprobs: of each id, or none."""
+
+    text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,4 +206,5 @@ class Finished:
     context: int = 0  # the window's size in positions
 
 
-Event = Accepted | Queued | Booting | Prefill | TextDelta | ReasoningDelta | ToolCallStart | ToolCallDelta | Finished
+Waiting = Accepted | Queued | Booting | Prefill
+Event = Waiting | Echo | TextDelta | ReasoningDelta | ToolCallStart | ToolCallDelta | Finished

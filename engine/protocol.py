@@ -34,6 +34,7 @@ class Gen:
     tag: int = 0
     stop_ids: tuple[int, ...] = ()
     logprobs: int | None = None  # None: not asked; N: the chosen token's and N alternatives'
+    prompt_logprobs: int | None = None  # the same, of the prompt's ids
     mask: bool = False
     slide: bool = True
     ignore_eos: bool = False
@@ -71,6 +72,8 @@ def unsupported_by_v1(gen: Gen) -> list[str]:
         "frequency_penalty": bool(s.frequency_penalty),
         "logit_bias": bool(s.logit_bias),
         "logprobs": gen.logprobs is not None,
+        "echo with logprobs": gen.prompt_logprobs is not None,
+        "max_tokens of 0": gen.max_tokens == 0,
         "constrained output": gen.mask,
         "ignore_eos": gen.ignore_eos,
     }
@@ -100,11 +103,16 @@ def _v2_keys(gen: Gen) -> list[str]:
         "lb": ";".join(f"{token}:{_number(bias)}" for token, bias in s.logit_bias.items()) or None,
         "stop": ";".join(map(str, gen.stop_ids)) or None,
         "ignore_eos": 1 if gen.ignore_eos else None,
-        "lp": None if gen.logprobs is None else 1 + min(gen.logprobs, MAX_LOGPROBS),
+        "lp": _asked(gen.logprobs),
+        "plp": _asked(gen.prompt_logprobs),
         "mask": 1 if gen.mask else None,
         "slide": 1 if gen.slide else None,
     }
     return _pairs(values)
+
+
+def _asked(logprobs: int | None) -> int | None:
+    return None if logprobs is None else 1 + min(logprobs, MAX_LOGPROBS)
 
 
 def _pairs(values: dict[str, float | int | str | None]) -> list[str]:
@@ -137,6 +145,12 @@ class Token(NamedTuple):
     id: int
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
+
+
+class PromptToken(NamedTuple):
+    """An id of the prompt, without a logprob where it is the first."""
+
+    token: Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +195,7 @@ class Heat:
     counts: list[list[int]]
 
 
-Message = Hello | Token | Progress | Done | Refused | Status | Heat
+Message = Hello | Token | PromptToken | Progress | Done | Refused | Status | Heat
 
 
 class Parser:
@@ -291,6 +305,10 @@ def _progress(words: list[bytes]) -> Progress:
     return Progress(int(fields["done"]), int(fields["total"]), int(fields.get("cached", "0")))
 
 
+def _prompt_token(words: list[bytes]) -> PromptToken:
+    return PromptToken(_read_token(b" ".join(words)))
+
+
 def _refused(words: list[bytes]) -> Refused:
     reason, *detail = (word.decode("utf-8", "replace") for word in words or [b"unknown"])
     return Refused(reason, " ".join(detail))
@@ -318,6 +336,7 @@ def _heat(words: list[bytes]) -> Heat:
 _TAGS: dict[bytes, Callable[[list[bytes]], Message]] = {
     b"HELLO": _hello,
     b"PREFILL": _progress,
+    b"PROMPT": _prompt_token,
     b"ERR": _refused,
     b"STATUS": _status,
     b"HEAT": _heat,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from .control_tokens import FORMAT_TOKENS
 from .detokenizer import Vocabulary
-from .messages import Event, GenerationRequest, ReasoningDelta, TextDelta, TokenLogprob, ToolCallStart
+from .messages import Echo, Event, GenerationRequest, ReasoningDelta, TextDelta, TokenLogprob, ToolCallStart
 from .prompt import Codec, Prompt
 from .protocol import Token
 from .replies import Piece, Reasoning, ReplyParser, Text
@@ -19,6 +20,9 @@ class Reply:
     def __init__(self, codec: Codec, request: GenerationRequest, prompt: Prompt) -> None:
         self.generated = self.reasoning = self.calls = 0
         self._vocabulary = codec.vocabulary
+        self._request, self._prompt = request, prompt
+        self._echoes = request.echo  # still to be told
+        self._prompt_tokens: list[Token] = []
         self._parser = _parser(codec, request, prompt)
         continues = request.continue_final_message or not request.messages
         visible = _format_ids(codec) if self._parser else frozenset()
@@ -37,6 +41,22 @@ class Reply:
     def is_over(self) -> bool:
         """What follows is not the client's: the engine may stop."""
         return self._is_full or self.stopped_by is not None
+
+    def feed_prompt(self, tokens: list[Token]) -> None:
+        self._prompt_tokens += tokens
+
+    def echo(self) -> list[Event]:
+        """The prompt, at the first call where the request wants it."""
+        if not self._echoes:
+            return []
+        self._echoes = False
+        text = self._request.text_prompt
+        if text is None:
+            text = b"".join(map(self._vocabulary.bytes_of, self._prompt.ids)).decode("utf-8", "replace")
+        logprobs = [_logprob(self._vocabulary, token) for token in self._prompt_tokens]
+        if logprobs and logprobs[0].id in self._vocabulary.special_ids and not text.startswith(logprobs[0].text):
+            logprobs[0] = replace(logprobs[0], text="")  # what the tokenizer has put before the text
+        return [Echo(text, tuple(logprobs))]
 
     def feed(self, token: Token) -> list[Event]:
         self.generated += 1
@@ -113,4 +133,4 @@ def _logprob(vocabulary: Vocabulary, token: Token) -> TokenLogprob:
         return raw.decode("utf-8", "replace"), raw
 
     top = tuple((id, *told(id), logprob) for id, logprob in token.top)
-    return TokenLogprob(token.id, *told(token.id), token.logprob or 0.0, top)
+    return TokenLogprob(token.id, *told(token.id), token.logprob, top)

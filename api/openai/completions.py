@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine.messages import Event, Finished, GenerationRequest, Prefill, TextDelta, TokenLogprob
+from engine.messages import Echo, Event, Finished, GenerationRequest, TextDelta, TokenLogprob
 
 from ..errors import Failure
 from ..exchange import Request, new_id
@@ -27,7 +28,6 @@ class CompletionCall:
     requests: list[GenerationRequest]
     stream: bool
     choices: int  # for each prompt
-    echo: bool = False
     include_usage: bool = False
     logprobs: bool = False
     id: str = field(default_factory=lambda: new_id("cmpl-"))
@@ -46,12 +46,9 @@ class CompletionCall:
         }
 
     def _choice(self, index: int, reply: Reply) -> dict[str, Any]:
-        start = self.echoed(index)
-        logprobs = legacy_logprobs(reply.logprobs, len(start)) if self.logprobs else None
-        return choice(index, start + reply.joined("text"), common.FINISH_REASONS[reply.finished.reason], logprobs)
-
-    def echoed(self, index: int) -> str:
-        return (self.requests[index].text_prompt or "") if self.echo else ""
+        echo = reply.echo or Echo("")
+        logprobs = legacy_logprobs([*echo.logprobs, *reply.logprobs], 0) if self.logprobs else None
+        return choice(index, echo.text + reply.joined("text"), common.FINISH_REASONS[reply.finished.reason], logprobs)
 
     def usage(self, finished: list[Finished]) -> dict[str, Any]:
         """Every prompt counts once, every choice's reply counts."""
@@ -84,14 +81,14 @@ def parse(fields: Fields, request: Request) -> CompletionCall:
         raise fields.fail("best_of", "is not supported beyond n.")
     wanted = fields.integer("logprobs", 0, MAX_LOGPROBS)
     echo = fields.boolean("echo")
-    _check_echo(fields, prompts, echo, wanted)
     options = fields.object("stream_options") or Fields({}, "stream_options")
     generation = GenerationRequest(
         model=fields.string("model"),
-        max_tokens=fields.integer("max_tokens", 1),
+        max_tokens=fields.integer("max_tokens", 0 if echo else 1),
         sampling=parse_sampling(fields),
         stop=common.stops(fields),
         logprobs=wanted,
+        echo=echo,
         constraint=parts.parse_format(fields.object("response_format")),
     )
     each = common.choices(generation, count)
@@ -99,17 +96,9 @@ def parse(fields: Fields, request: Request) -> CompletionCall:
         requests=[replace(one, **prompt) for prompt in prompts for one in each],
         stream=fields.boolean("stream"),
         choices=count,
-        echo=echo,
         include_usage=options.boolean("include_usage"),
         logprobs=wanted is not None,
     )
-
-
-def _check_echo(fields: Fields, prompts: list[dict[str, Any]], echo: bool, logprobs: int | None) -> None:
-    if echo and any("prompt_ids" in prompt for prompt in prompts):
-        raise fields.fail("echo", "needs prompts that are text.")
-    if echo and logprobs is not None:
-        raise fields.fail("logprobs", "is not supported together with echo: the prompt's own are not computed.")
 
 
 def _prompts(fields: Fields) -> list[dict[str, Any]]:
@@ -150,7 +139,9 @@ def legacy_logprobs(tokens: list[TokenLogprob], offset: int) -> dict[str, Any]:
     return {
         "tokens": [token.text for token in tokens],
         "token_logprobs": [token.logprob for token in tokens],
-        "top_logprobs": [{text: logprob for _, text, _, logprob in token.top} for token in tokens],
+        "top_logprobs": [
+            None if token.logprob is None else {text: logprob for _, text, _, logprob in token.top} for token in tokens
+        ],
         "text_offset": offsets,
     }
 
@@ -162,7 +153,7 @@ class CompletionStream:
         self.call = call
         self.model = call.requests[0].model or ""
         self.choice = 0
-        self.offsets: dict[int, int] = {}
+        self.offsets: defaultdict[int, int] = defaultdict(int)
         self.state: dict[str, Any] | None = None
         self.finished: list[Finished] = []
 
@@ -177,12 +168,11 @@ class CompletionStream:
         self.choice = index
         self.model = getattr(event, "model", "") or self.model
         self.state = waiting_state(event)
-        frames = self._echo(index) if isinstance(event, Prefill) else []
-        if isinstance(event, TextDelta):
-            return self._text(index, event)
+        if isinstance(event, Echo | TextDelta):
+            return [self._text(index, event)]
         if isinstance(event, Finished):
             return [self._finish(index, event)]
-        return frames
+        return []
 
     def closing(self) -> list[Frame]:
         if not self.call.include_usage:
@@ -194,21 +184,12 @@ class CompletionStream:
         cut = [self._frame([choice(index, "", common.CUT_SHORT, None)]) for index in unfinished]
         return [Frame(failure.openai()), *cut, DONE]
 
-    def _echo(self, index: int) -> list[Frame]:
-        """The prompt, once, and with it the choice's first event."""
-        if index in self.offsets:
-            return []
-        text = self.call.echoed(index)
-        self.offsets[index] = len(text)
-        return [self._frame([choice(index, text, None, None)])]
-
-    def _text(self, index: int, event: TextDelta) -> list[Frame]:
-        frames = self._echo(index)
+    def _text(self, index: int, event: Echo | TextDelta) -> Frame:
         logprobs = None
         if self.call.logprobs:
             logprobs = legacy_logprobs(list(event.logprobs), self.offsets[index])
             self.offsets[index] += sum(len(token.text) for token in event.logprobs)
-        return [*frames, self._frame([choice(index, event.text, None, logprobs)])]
+        return self._frame([choice(index, event.text, None, logprobs)])
 
     def _finish(self, index: int, event: Finished) -> Frame:
         self.finished.append(event)

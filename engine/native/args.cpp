@@ -40,7 +40,7 @@ const Flag kFlags[] = {
     {"--ctx", "N", &Args::ctx,
      "window: positions that attention sees; 0: the longest up to the trained length that --kv-cache-mb holds, 4096 at least",
      {0, 1 << 20}},
-    {"--chunk", "N", &Args::chunk, "most ids that prefill computes at once; 0: 512, and what memory allows up to 2048 within the window",
+    {"--chunk", "N", &Args::chunk, "most ids that prefill computes at once; 0: 512, up to 2048 where experts are streamed",
      {0, 1 << 16}},
     {"--conversations", "N", &Args::conversations, "most conversations kept, within --kv-cache-mb", {1, 1024}},
     {"--kv-cache-mb", "N", &Args::kv_cache_mb, "memory for conversations, one of full length at least; 0: 1/8 of all",

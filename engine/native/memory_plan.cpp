@@ -33,7 +33,7 @@ class Planner {
     room -= share_out_conversations(room, out);
     room -= lengthen_chunk(room, out);
     const std::uint64_t slots = count(least_slots_) + room / facts_.slot;
-    const int most = wishes_.ring > 0 ? std::min(wishes_.ring, facts_.experts) : facts_.experts;
+    const int most = most_slots();
     out->slots = static_cast<int>(std::min(slots, count(most)));
     out->shared = facts_.total - facts_.trunk - out->buffers;
     out->most_slots = static_cast<int>(std::min(out->shared / facts_.slot, count(most)));
@@ -43,6 +43,7 @@ class Planner {
  private:
   std::uint64_t buffers(int chunk) const { return facts_.buffers + count(chunk) * facts_.buffers_token; }
   std::uint64_t window(int context, int chunk) const { return count(context + chunk) * facts_.position; }
+  int most_slots() const { return wishes_.ring > 0 ? std::min(wishes_.ring, facts_.experts) : facts_.experts; }
   std::uint64_t ring() const { return count(least_slots_) * facts_.slot; }
 
   std::uint64_t least(int chunk) const {
@@ -61,11 +62,12 @@ class Planner {
     return out->conversations - one;
   }
 
-  // The same, for buffers.
+  // The same, for buffers. Where every expert has a slot it is not worth what is lost when a client gives up.
   std::uint64_t lengthen_chunk(std::uint64_t room, MemoryPlan* out) const {
+    const bool streams = std::min(count(least_slots_) + room / facts_.slot, count(most_slots())) < count(facts_.experts);
     const auto more = [&](int chunk) { return count(chunk - out->chunk) * facts_.buffers_token; };
     int chunk = out->chunk;
-    while (wishes_.chunk == 0 && 2 * chunk <= std::min(kLongestChunk, out->context) && more(2 * chunk) <= room / kLongChunkShare) chunk *= 2;
+    while (streams && wishes_.chunk == 0 && 2 * chunk <= std::min(kLongestChunk, out->context) && more(2 * chunk) <= room / kLongChunkShare) chunk *= 2;
     out->long_chunk = chunk;
     return more(chunk);
   }

@@ -39,9 +39,9 @@ struct MemoryPlan {
 // An open window is the longest one, from 4,096 up to the trained length, whose keys and values fit into
 // `conversation_bytes` (an eighth of all, where that is left open). What does not fit shrinks in this order:
 // conversations down to one, an open window down to 4,096, the chunk down to 32 tokens, the ring down to one token's
-// experts of a layer. Past that the error tells what the least would be. An open chunk is 512 tokens, and a long one as
-// many times twice that, up to 2,048, as the buffers take no more than a sixteenth of the ring: each chunk reads nearly
-// every expert, so that reading binds a short one.
+// experts of a layer. Past that the error tells what the least would be. An open chunk is 512 tokens. Where not every
+// expert has a slot a long one is twice that, or four times, as far as its buffers take no more than a sixteenth of the ring:
+// each chunk reads nearly every expert, so that reading binds a short one.
 Error plan_memory(const MemoryFacts& facts, const MemoryWishes& wishes, MemoryPlan* out);
 
 // Of `available` bytes, those to leave to the system: a sixteenth, 256 MiB at least, but never more than a quarter.

@@ -106,12 +106,14 @@ const float* Model::normed(const std::vector<float>& weight, int tokens) {
   return h_.data();
 }
 
-const float* Model::logits(int index) {
+const float* Model::logits(int first, int count) {
   const Timed timed(&runtime_.times.head);
-  const auto stride = static_cast<std::size_t>(d_model_);
-  runtime_.kernels.rms_norm(&x_[static_cast<std::size_t>(index) * stride], norm_.data(), epsilon_, d_model_, h_.data());
-  head_input_.set(h_.data(), stride, 1, d_model_);
-  multiply(runtime_, head_input_, {{&head_, logits_.data(), logits_.size()}});
+  const auto stride = static_cast<std::size_t>(d_model_), vocabulary = static_cast<std::size_t>(vocab_);
+  if (logits_.size() < static_cast<std::size_t>(count) * vocabulary) reallocate(logits_, static_cast<std::size_t>(count) * vocabulary);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
+    runtime_.kernels.rms_norm(&x_[(static_cast<std::size_t>(first) + i) * stride], norm_.data(), epsilon_, d_model_, &h_[i * stride]);
+  head_input_.set(h_.data(), stride, count, d_model_);
+  multiply(runtime_, head_input_, {{&head_, logits_.data(), vocabulary}});
   return logits_.data();
 }
 

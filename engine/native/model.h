@@ -29,8 +29,9 @@ class Model {
   // the conversation is as it was before, and so it is after an error.
   Error forward(Conversation& conversation, std::span<const int> ids, FunctionRef<bool(int layer)> go_on, bool* interrupted);
 
-  // The next token's logits after token `index` of the last batch: [vocabulary], valid until the next call.
-  const float* logits(int index);
+  // The next token's logits after tokens first .. first + count - 1 of the last batch: [count][vocabulary], valid until
+  // the next call.
+  const float* logits(int first, int count = 1);
 
   int vocabulary() const { return head_.weight.rows; }
 
@@ -61,7 +62,7 @@ class Model {
   Input head_input_;
   std::vector<float> x_, h_;     // [fitted][d_model]
   std::vector<float> ahead_;     // [d_model]
-  std::vector<float> logits_;    // [vocabulary]
+  std::vector<float> logits_;    // [at least 1][vocabulary]
 };
 
 }  // namespace smoe

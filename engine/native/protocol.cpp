@@ -73,6 +73,7 @@ bool parse_option(std::string_view key, std::string_view value, const Dialect& d
   if (key == "seed") return parse_seed(value, &sampling);
   if (key == "lb") return parse_bias(value, vocabulary, &sampling.bias);
   if (key == "lp") return parse_int_within(value, 0, kMostLogprobs, &sampling.logprobs);
+  if (key == "plp") return parse_int_within(value, 0, kMostLogprobs, &out->prompt_logprobs);
   if (key == "id") return parse_client_id(value, &out->id);
   if (key == "stop") return parse_ids(value, ';', vocabulary, &out->stop);
   if (key == "ignore_eos") return parse_flag(value, &out->ignore_eos);
@@ -92,7 +93,8 @@ Request parse_generate(std::string_view rest, const Dialect& dialect) {
   request.kind = RequestKind::generate;
   GenerateRequest& generate = request.generate;
   generate.sampling = dialect.defaults;
-  if (!parse_int_within(take_field(&rest), 1, kMostNewTokens, &generate.max_tokens)) return refused_field("max_tokens");
+  const int least = dialect.version < 2 ? 1 : 0;
+  if (!parse_int_within(take_field(&rest), least, kMostNewTokens, &generate.max_tokens)) return refused_field("max_tokens");
   std::string_view word = take_field(&rest);
   for (; word.find('=') != std::string_view::npos; word = take_field(&rest)) {
     std::string_view value = word;
@@ -213,7 +215,9 @@ std::string format_progress(int done, int total, int cached) {
   return out;
 }
 
-std::string format_token(int token, const Logprobs* logprobs) {
+namespace {
+
+std::string token_words(int token, const Logprobs* logprobs) {
   std::string out = std::to_string(token);
   if (logprobs != nullptr) append(&out, " lp=%.6g", logprobs->chosen);
   const char* before = " top=";
@@ -221,7 +225,15 @@ std::string format_token(int token, const Logprobs* logprobs) {
     append(&out, "%s%d:%.6g", before, logprobs->top[i].first, logprobs->top[i].second);
     before = ";";
   }
-  return out + "\n";
+  return out;
+}
+
+}  // namespace
+
+std::string format_token(int token, const Logprobs* logprobs) { return token_words(token, logprobs) + "\n"; }
+
+std::string format_prompt_token(int token, const Logprobs* logprobs) {
+  return "<<PROMPT " + token_words(token, logprobs) + ">>\n";
 }
 
 std::string format_end(int version, const Figures& f) {

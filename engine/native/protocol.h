@@ -24,6 +24,7 @@ struct GenerateRequest {
   std::uint64_t id = 0;  // 0: none
   std::vector<int> stop;
   bool ignore_eos = false, mask = false, slide = false;
+  int prompt_logprobs = 0;  // as SamplingOptions::logprobs, of the prompt's ids after the first
 };
 
 enum class RequestKind : std::uint8_t { generate, reset, hello, status, heat, warm, cancel, mask, refused };
@@ -68,6 +69,7 @@ struct Figures {
 std::string format_error(int version, std::string_view reason, std::string_view detail);
 std::string format_progress(int done, int total, int cached);
 std::string format_token(int token, const Logprobs* logprobs);
+std::string format_prompt_token(int token, const Logprobs* logprobs);
 std::string format_end(int version, const Figures& figures);
 
 // A name as a value of the protocol: printable ASCII without spaces.

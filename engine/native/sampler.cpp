@@ -24,13 +24,6 @@ std::uint64_t clock_seed() {
   return static_cast<std::uint64_t>(std::chrono::high_resolution_clock::now().time_since_epoch().count());
 }
 
-bool all_finite(const std::vector<float>& logits) {
-  constexpr std::uint32_t kExponent = 0x7f800000;  // all ones: NaN or infinite
-  bool finite = true;
-  for (const float x : logits) finite &= (std::bit_cast<std::uint32_t>(x) & kExponent) != kExponent;
-  return finite;
-}
-
 int best_token(const std::vector<float>& logits) {
   int best = Sampler::kNoToken;
   float most = kForbidden;
@@ -49,20 +42,30 @@ double log_sum_exp(const float* logits, std::size_t count) {
   return most + std::log(sum);
 }
 
-void best_logprobs(const float* logits, std::size_t vocabulary, std::size_t count, double norm, Logprobs* out) {
+}  // namespace
+
+bool all_finite(const float* logits, int vocabulary) {
+  constexpr std::uint32_t kExponent = 0x7f800000;  // all ones: NaN or infinite
+  bool finite = true;
+  for (int i = 0; i < vocabulary; ++i) finite &= (std::bit_cast<std::uint32_t>(logits[i]) & kExponent) != kExponent;
+  return finite;
+}
+
+Logprobs logprobs_of(const float* logits, int vocabulary, int token, int best) {
   const auto better = [](const auto& a, const auto& b) {
     return a.second != b.second ? a.second > b.second : a.first < b.first;
   };
-  out->top.clear();
-  for (std::size_t i = 0; i < vocabulary && count > 0; ++i) {
-    const std::pair<int, double> one{static_cast<int>(i), logits[i] - norm};
-    if (out->top.size() == count && !better(one, out->top.back())) continue;
-    if (out->top.size() == count) out->top.pop_back();
-    out->top.insert(std::upper_bound(out->top.begin(), out->top.end(), one, better), one);
+  const double norm = log_sum_exp(logits, static_cast<std::size_t>(vocabulary));
+  const auto count = static_cast<std::size_t>(best);
+  Logprobs out{.chosen = logits[token] - norm, .top = {}};
+  for (int i = 0; i < vocabulary && best > 0; ++i) {
+    const std::pair<int, double> one{i, logits[i] - norm};
+    if (out.top.size() == count && !better(one, out.top.back())) continue;
+    if (out.top.size() == count) out.top.pop_back();
+    out.top.insert(std::upper_bound(out.top.begin(), out.top.end(), one, better), one);
   }
+  return out;
 }
-
-}  // namespace
 
 Random::Random(std::uint64_t seed) {
   for (std::uint64_t& word : state_) word = splitmix64(&seed);
@@ -105,18 +108,15 @@ void Sampler::remember(int token) {
 
 int Sampler::sample(const float* logits, const Mask* mask, Logprobs* logprobs) {
   std::copy_n(logits, logits_.size(), logits_.begin());
-  if (!all_finite(logits_)) return kNotFinite;
+  if (!all_finite(logits, static_cast<int>(logits_.size()))) return kNotFinite;
   penalise();
   if (mask != nullptr && !mask->allows_all())
     for (std::size_t i = 0; i < logits_.size(); ++i)
       if (!mask->allows(static_cast<int>(i))) logits_[i] = kForbidden;
   const int token = options_.temperature < kGreedyTemperature ? best_token(logits_) : draw();
   if (token < 0) return token;
-  if (logprobs != nullptr) {
-    const double norm = log_sum_exp(logits, logits_.size());
-    logprobs->chosen = logits[token] - norm;
-    best_logprobs(logits, logits_.size(), static_cast<std::size_t>(std::max(0, options_.logprobs - 1)), norm, logprobs);
-  }
+  if (logprobs != nullptr)
+    *logprobs = logprobs_of(logits, static_cast<int>(logits_.size()), token, std::max(0, options_.logprobs - 1));
   remember(token);
   ++reply_count_[token];
   return token;

@@ -33,6 +33,11 @@ struct Logprobs {
   std::vector<std::pair<int, double>> top;  // best first; equal ones by id
 };
 
+bool all_finite(const float* logits, int vocabulary);
+
+// Of a token after these logits, and of the `best` tokens.
+Logprobs logprobs_of(const float* logits, int vocabulary, int token, int best);
+
 // xoshiro256** 1.0 (Blackman and Vigna, https://prng.di.unimi.it/), seeded by splitmix64.
 class Random {
  public:

@@ -41,6 +41,8 @@ class Server::Answer : public Listener {
     server_.publish();
   }
 
+  void prompt_token(int token, const Logprobs* logprobs) override { server_.out_.write(format_prompt_token(token, logprobs)); }
+
   bool next_mask(Mask* mask) override {
     std::unique_lock lock(server_.mutex_);
     server_.changed_.wait(lock, [&] { return interrupted() || wishes_.unreadable || !wishes_.masks.empty(); });
@@ -212,7 +214,7 @@ void Server::tell(const Figures& f) {
 std::string Server::hello_line() const {
   return std::string("<<HELLO version=2 engine=smoe-engine/") + kVersion + field("ctx", static_cast<std::uint64_t>(engine_->context())) +
          field("vocab", static_cast<std::uint64_t>(dialect_.vocabulary)) + " vault=" + protocol_value(engine_->name()) +
-         " features=cancel,seed,progress,logprobs,mask,status,heat,warm>>\n";
+         " features=cancel,seed,progress,logprobs,prompt_logprobs,mask,status,heat,warm>>\n";
 }
 
 std::string Server::status_line() const {

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.messages import (
+    Echo,
     Event,
     Finished,
     GenerationRequest,
@@ -16,6 +17,7 @@ from engine.messages import (
     ReasoningDelta,
     TextDelta,
     Timings,
+    TokenLogprob,
     ToolCallDelta,
     ToolCallStart,
     Usage,
@@ -79,6 +81,7 @@ class Script:
     steps: list[Event | float | Exception] = field(default_factory=lambda: list(HELLO))
     requests: list[GenerationRequest] = field(default_factory=list)
     counted: list[GenerationRequest] = field(default_factory=list)
+    echoed: tuple[TokenLogprob, ...] = ()  # of the prompt
     closed: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -87,8 +90,9 @@ class Script:
 
     async def stream(self, request: GenerationRequest) -> AsyncIterator[Event]:
         self.requests.append(request)
+        echo = [Echo(request.text_prompt or "", self.echoed)] if request.echo else []
         try:
-            for step in self.steps:
+            for step in [*echo, *self.steps]:
                 if isinstance(step, Exception):
                     raise step
                 if isinstance(step, int | float):

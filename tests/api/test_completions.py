@@ -69,6 +69,42 @@ def test_logprobs_as_parallel_lists(http, script):
     assert [one["text_offset"] for one in streamed if one] == [[0], [2]]
 
 
+ECHOED = (
+    TokenLogprob(7, "On", b"On", None),
+    TokenLogprob(8, "ce", b"ce", -0.3, ((8, "ce", b"ce", -0.3),)),
+)
+
+
+def test_an_echo_has_the_prompts_log_probabilities(base_url, http, script):
+    """What lm-evaluation-harness asks for, and how it reads the answer."""
+    script.echoed = ECHOED
+    token = TokenLogprob(1, "Hi", b"Hi", -0.1, ((1, "Hi", b"Hi", -0.1),))
+    script.steps = [prefill(), TextDelta("Hi", 1, (token,)), finished("length")]
+    sdk = openai.OpenAI(base_url=f"{base_url}/v1", api_key="x")
+    fields = ask(prompt=[[7, 8]], echo=True, logprobs=1, max_tokens=1, temperature=0, seed=1234)
+    (choice,) = sdk.completions.create(**fields).choices
+    assert choice.logprobs.model_dump() == {
+        "tokens": ["On", "ce", "Hi"],
+        "token_logprobs": [None, -0.3, -0.1],
+        "top_logprobs": [None, {"ce": -0.3}, {"Hi": -0.1}],
+        "text_offset": [0, 2, 4],
+    }
+    context = 1
+    assert sum(choice.logprobs.token_logprobs[context:-1]) == -0.3
+    assert script.request.prompt_ids == [7, 8]
+    streamed = [data["choices"][0]["logprobs"] for _, data in post_stream(http, PATH, fields)[:-1]]
+    assert [one["text_offset"] for one in streamed if one] == [[0, 2], [4]]
+
+
+def test_only_the_prompt(http, script):
+    script.echoed = ECHOED
+    script.steps = [prefill(), finished("length")]
+    answer = http.post(PATH, json=ask(echo=True, logprobs=0, max_tokens=0)).json()
+    assert script.request.max_tokens == 0
+    assert (answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]) == ("Once", "length")
+    assert answer["choices"][0]["logprobs"]["token_logprobs"] == [None, -0.3]
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -79,8 +115,8 @@ def test_logprobs_as_parallel_lists(http, script):
         ({"suffix": "end"}, "suffix"),
         ({"best_of": 3}, "best_of"),
         ({"logprobs": True}, "logprobs"),
-        ({"echo": True, "logprobs": 1}, "logprobs"),
-        ({"echo": True, "prompt": [1, 2]}, "echo"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"echo": True, "max_tokens": -1}, "max_tokens"),
     ],
 )
 def test_wrong_fields_are_named(http, fields, param):

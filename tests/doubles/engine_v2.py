@@ -122,7 +122,7 @@ class Engine:
                 stem = Path(self.options.vault).stem
                 self.write(
                     f"<<HELLO version=2 engine=double/1 ctx={self.context} vocab={VOCAB} vault={stem} "
-                    "features=cancel,seed,progress,logprobs,mask,status,heat,warm>>"
+                    "features=cancel,seed,progress,logprobs,prompt_logprobs,mask,status,heat,warm>>"
                 )
             elif words == ["RESET"]:
                 self.cached = []
@@ -150,6 +150,9 @@ class Engine:
         generated = 0
         if self.prefill(tag, len(ids), cached):
             self.state = "decode"
+            asked = {"lp": fields["plp"]} if "plp" in fields else None
+            for place, id in enumerate(ids if asked else ()):
+                self.write(f"<<PROMPT {self.token_line(id, asked if place else {})}>>")
             fin, generated = self.decode(tag, budget, fields, ids)
         else:
             fin = "cancel"

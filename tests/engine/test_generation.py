@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from engine import generation, records, worker
 from engine.errors import EngineFailed, InvalidRequest, ModelUnavailable
 from engine.messages import (
+    Echo,
     Finished,
     GenerationRequest,
     Prefill,
@@ -173,6 +174,31 @@ async def test_log_probabilities_belong_to_their_text(fleet, says, tokenizer):
     assert b"".join(entry.raw for entry in entries) == "Hé 🦊".encode()
     assert all(entry.logprob == -0.5 and entry.top[0][0] == entry.id for entry in entries)
     assert sum(event.tokens for event in events if isinstance(event, TextDelta)) == len(ids)
+
+
+@pytest.mark.parametrize("form", ["text", "ids"])
+async def test_an_echo_is_the_prompt_before_the_reply(fleet, says, tokenizer, form):
+    says("there")
+    ids = tokenizer("Hé 🦊")["input_ids"]
+    prompt = {"text_prompt": "Hé 🦊"} if form == "text" else {"prompt_ids": ids}
+    events = await run(messages=[], echo=True, logprobs=1, **prompt)
+    (echo,) = (event for event in events if isinstance(event, Echo))
+    assert echo.text == "Hé 🦊"
+    assert [entry.id for entry in echo.logprobs] == ids
+    assert [entry.logprob for entry in echo.logprobs] == [None] + [-0.5] * (len(ids) - 1)
+    assert b"".join(entry.raw for entry in echo.logprobs) == "Hé 🦊".encode()
+    kinds = [type(event) for event in events]
+    assert kinds.index(Echo) < kinds.index(TextDelta)
+    assert text_of(events) == "there"
+
+
+async def test_an_echo_of_no_reply_and_without_log_probabilities(fleet, says):
+    says("never")
+    events = await run(messages=[], text_prompt="Once", echo=True, max_tokens=0)
+    assert Echo("Once") in events
+    assert (text_of(events), events[-1].reason, events[-1].usage.generated) == ("", "length", 0)
+    with pytest.raises(InvalidRequest, match="max_tokens"):
+        await run(max_tokens=0)
 
 
 async def test_a_tool_call(fleet, says):

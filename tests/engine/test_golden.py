@@ -7,7 +7,7 @@ import pytest
 from django.conf import settings
 
 from engine import generation, worker
-from engine.messages import Finished, GenerationRequest, Sampling, TextDelta
+from engine.messages import Echo, Finished, GenerationRequest, Sampling, TextDelta
 from engine.prompt import _load
 from engine.worker import Worker
 from smoe_site.options import Options
@@ -58,6 +58,20 @@ def expected_ids(case):
 
 def ids_of(events):
     return [entry.id for event in events if isinstance(event, TextDelta) for entry in event.logprobs]
+
+
+async def test_a_reply_that_is_echoed_has_the_log_probabilities_it_was_written_with(vault, native):
+    _, cases = vault
+    events = await reply_to(cases[0])
+    written = [entry for event in events if isinstance(event, TextDelta) for entry in event.logprobs]
+    ids = cases[0]["prompt_ids"] + [entry.id for entry in written]
+    request = GenerationRequest(model=None, prompt_ids=ids, max_tokens=0, sampling=GREEDY, logprobs=1, echo=True)
+    (echo,) = [event async for event in generation.stream(request) if isinstance(event, Echo)]
+    assert [entry.id for entry in echo.logprobs] == ids
+    assert [entry.logprob for entry in echo.logprobs[-len(written) :]] == pytest.approx(
+        [entry.logprob for entry in written], abs=1e-4
+    )
+    assert all(entry.top[0][0] == entry.id for entry in echo.logprobs[-len(written) :])  # it was greedy
 
 
 async def test_golden_ids_and_text(vault, native):

@@ -13,6 +13,7 @@ from engine.protocol import (
     Hello,
     Parser,
     Progress,
+    PromptToken,
     ProtocolError,
     Refused,
     Status,
@@ -31,6 +32,8 @@ V2 = b"""<<HELLO version=2 engine=smoe-engine/0.1.0 ctx=4096 vocab=49152 vault=s
 1234
 <<STATUS state=decode rss=312344576 uptime_ms=81231.5>>
 1234 lp=-0.103 top=1234:-0.103;77:-2.5
+<<PROMPT 3>>
+<<PROMPT 1234 lp=-0.103 top=1234:-0.103;77:-2.5>>
 prompt=1200 cached=300 generated=57 prefill_ms=812.4 fin=stop <<DONE>>
 <<ERR bad_request field=max_tokens>>
 <<HEAT layers=2 experts=3 first=1 counts=12,0,3;9,9,1>>
@@ -45,6 +48,8 @@ V2_MESSAGES = [
     Token(1234),
     Status({"state": "decode", "rss": 312344576, "uptime_ms": 81231.5}),
     Token(1234, -0.103, ((1234, -0.103), (77, -2.5))),
+    PromptToken(Token(3)),
+    PromptToken(Token(1234, -0.103, ((1234, -0.103), (77, -2.5)))),
     Done("stop", {"prompt": "1200", "cached": "300", "generated": "57", "prefill_ms": "812.4"}),
     Refused("bad_request", "field=max_tokens"),
     Heat(1, [[12, 0, 3], [9, 9, 1]]),
@@ -107,11 +112,12 @@ def test_random_bytes_give_messages_or_the_one_error():
 
 def test_a_request_in_both_versions():
     sampling = Sampling(0.00004, 0.0, 5000, 0.05, 1.1, 0.5, -2.0, 7, {3: -100.0, 4: 1.5})
-    gen = Gen([1, 2, 3], 10, sampling, tag=4, stop_ids=(8, 9), logprobs=5, mask=True, ignore_eos=True)
+    asked = {"logprobs": 5, "prompt_logprobs": 0, "mask": True, "ignore_eos": True}
+    gen = Gen([1, 2, 3], 10, sampling, tag=4, stop_ids=(8, 9), **asked)
     assert gen_line(gen, 1) == b"GEN 10 t=0.00004 p=0.01 k=1024 r=1.1 1,2,3\n"
     assert gen_line(gen, 2) == (
         b"GEN 10 t=0.00004 p=0.01 k=1024 r=1.1 id=4 seed=7 m=0.05 pp=0.5 fp=-2 lb=3:-100;4:1.5 stop=8;9 ignore_eos=1 "
-        b"lp=6 mask=1 slide=1 1,2,3\n"
+        b"lp=6 plp=1 mask=1 slide=1 1,2,3\n"
     )
     assert cancel_line(4) == b"CANCEL 4\n"
     assert mask_line(4, "only:1;2") == b"MASK 4 only:1;2\n"
@@ -125,6 +131,7 @@ def test_what_version_1_cannot_honour_is_named():
     assert unsupported_by_v1(Gen([1], 1, Sampling(0.5, 0.5, 5, 0.0, 1.1, 0.0, 0.0, seed=4))) == []
     asked = Gen([1], 1, Sampling(min_p=0.1, presence_penalty=1.0, logit_bias={1: 2.0}), logprobs=0, mask=True)
     assert unsupported_by_v1(asked) == ["min_p", "presence_penalty", "logit_bias", "logprobs", "constrained output"]
+    assert unsupported_by_v1(Gen([1], 0, prompt_logprobs=1)) == ["echo with logprobs", "max_tokens of 0"]
 
 
 def test_a_warm_line():

@@ -18,6 +18,7 @@ TIMEOUT = 60  # seconds; only ever reached by a bug
 class Answer:
     ids: list[int] = field(default_factory=list)
     logprobs: list[tuple[float, dict[int, float]]] = field(default_factory=list)
+    prompt: list[tuple[int, float | None, dict[int, float]]] = field(default_factory=list)  # with plp
     progress: list[tuple[int, int, int]] = field(default_factory=list)
     figures: dict[str, str] = field(default_factory=dict)
     error: str = ""
@@ -87,11 +88,15 @@ def read_event(line: str, answer: Answer) -> None:
     """One line of version 2; anything that it does not allow fails."""
     if match := re.fullmatch(r"<<PREFILL done=(\d+) total=(\d+) cached=(\d+)>>", line):
         answer.progress.append(tuple(map(int, match.groups())))
-    elif match := re.fullmatch(r"(\d+)(?: lp=(\S+))?(?: top=(\S+))?", line):
-        answer.ids.append(int(match[1]))
-        if match[2]:
-            pairs = (pair.split(":") for pair in (match[3] or "").split(";") if pair)
-            answer.logprobs.append((float(match[2]), {int(id): float(lp) for id, lp in pairs}))
+    elif match := re.fullmatch(r"(<<PROMPT )?(\d+)(?: lp=(\S+?))?(?: top=(\S+?))?(?(1)>>)", line):
+        id, logprob = int(match[2]), float(match[3]) if match[3] else None
+        pairs = (pair.split(":") for pair in (match[4] or "").split(";") if pair)
+        top = {int(id): float(lp) for id, lp in pairs}
+        if match[1]:
+            answer.prompt.append((id, logprob, top))
+        else:
+            answer.ids.append(id)
+            answer.logprobs += [] if logprob is None else [(logprob, top)]
     elif match := re.fullmatch(r"<<ERR (.*)>>", line):
         answer.error = match[1]
     else:

@@ -110,11 +110,18 @@ def deep(tmp_path_factory):
     return synthetic.write(path, vocab_size=1024, **sizes)[0]
 
 
+def budget_of(program, vault):
+    """Nearly all that its experts and a window of 4,096 positions want."""
+    with native_engine.Engine(program, vault, "--ctx", 4096, "--conversations", 1, "--chunk", 512) as engine:
+        engine.generate(8, np.random.default_rng(1).integers(0, 1024, 2048), t=0)
+        return engine.status()["rss"] + 2 * MIB
+
+
 def test_a_long_prompt_is_computed_at_once_in_memory_that_the_ring_had(program, deep):
     ids = np.random.default_rng(1).integers(0, 1024, 2048)
     with native_engine.Engine(program, deep, "--ctx", 4096, "--conversations", 1, "--chunk", 512) as engine:
         expected = engine.generate(8, ids, t=0)
-        budget = engine.status()["rss"] + 2 * MIB
+    budget = budget_of(program, deep)
     with native_engine.Engine(program, deep, "--ctx", 4096, "--conversations", 1, "--memory", budget) as engine:
         engine.generate(8, ids[:300], t=0)
         before = engine.status()
@@ -139,6 +146,24 @@ def test_a_long_prompt_is_computed_at_once_in_memory_that_the_ring_had(program, 
     assert after["buffers"] == before["buffers"]  # decoding wants none of a chunk
     assert after["rss"] < full["rss"] - 2 * MIB
     assert peak is None or peak <= budget
+
+
+def test_a_long_prompt_that_is_given_up_gets_further_at_the_next_try(program, deep):
+    ids = np.random.default_rng(1).integers(0, 1024, 3000)
+    flags = ("--ctx", 4096, "--conversations", 1, "--memory", budget_of(program, deep))
+    with native_engine.Engine(program, deep, *flags) as engine:
+        cached = []
+        for tag in (1, 2, 3):
+            engine.send(native_engine.gen_line(1, ids, id=tag))
+            answer = native_engine.Answer()
+            while len(answer.progress) < 2:
+                native_engine.read_event(engine.line(), answer)
+            engine.send(f"CANCEL {tag}")
+            cached.append(answer.progress[0][0])
+            while not answer.figures:
+                native_engine.read_event(engine.line(), answer)
+        assert cached[0] == cached[1] == 0  # the first was in the middle of a long chunk
+        assert cached[2] >= 512
 
 
 def test_too_little_is_refused_with_what_it_takes(program, vault):

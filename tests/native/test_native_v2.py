@@ -30,12 +30,12 @@ def log_softmax(logits):
 def test_hello_tells_what_may_be_used(tiny):
     assert tiny.hello == (
         "<<HELLO version=2 engine=smoe-engine/0.1.0 ctx=4096 vocab=512 vault=tiny-qwen3moe "
-        "features=cancel,seed,progress,logprobs,mask,status,heat,warm>>"
+        "features=cancel,seed,progress,logprobs,prompt_logprobs,mask,status,heat,warm>>"
     )
 
 
 def test_errors_carry_words_after_the_hello(tiny):
-    tiny.send("GEN 0 1", "GEN 1 t=x 1", "NONSENSE")
+    tiny.send("GEN -1 1", "GEN 1 t=x 1", "NONSENSE")
     assert [tiny.line() for _ in range(3)] == [
         "<<ERR bad_request field=max_tokens>>",
         "<<ERR bad_request field=t>>",
@@ -151,6 +151,32 @@ def test_logprobs_are_those_of_the_logits(program, golden, tiny, tmp_path, promp
         assert list(top) == list(np.argsort(-expected, kind="stable")[:3])
         assert list(top.values()) == pytest.approx(expected[list(top)], abs=1e-4)
     assert tiny.generate(1, prompt, t=0, lp=1).logprobs == [(answer.logprobs[0][0], {})]
+
+
+@pytest.mark.parametrize("flags", [(), ("--chunk", 1), ("--chunk", 7)])
+def test_a_prompts_logprobs_are_those_of_the_logits(program, golden, start, tmp_path, prompt, flags):
+    engine = start(golden("q4").vault, *flags)
+    engine.generate(3, prompt)  # of what is cached no logits are left
+    answer = engine.generate(0, prompt, plp=4)
+    logits = native_engine.logits(program, golden("q4").vault, prompt, tmp_path / "logits", *flags)
+    assert [id for id, _, _ in answer.prompt] == prompt
+    assert answer.prompt[0] == (prompt[0], None, {})
+    for (id, logprob, top), after in zip(answer.prompt[1:], logits, strict=False):
+        expected = log_softmax(after)
+        assert logprob == pytest.approx(expected[id], abs=1e-4)
+        assert list(top) == list(np.argsort(-expected, kind="stable")[:3])
+        assert list(top.values()) == pytest.approx(expected[list(top)], abs=1e-4)
+    assert (answer.ids, answer.finish, answer.figures["cached"]) == ([], "length", "0")
+    assert engine.generate(1, prompt).figures["cached"] == str(len(prompt) - 1)
+
+
+def test_a_prompts_logprobs_come_before_the_reply_and_end_at_a_cancel(tiny, prompt, greedy):
+    answer = tiny.generate(2, prompt, t=0, r=1, plp=1)
+    assert answer.ids == greedy[:2]
+    assert all(top == {} for _, _, top in answer.prompt)
+    tiny.send(native_engine.gen_line(1, prompt * 40, plp=21, id=9), "CANCEL 9")
+    assert tiny.answer().finish == "cancel"
+    assert tiny.generate(2, prompt, t=0, r=1).ids == greedy[:2]
 
 
 def test_penalties_and_bias_move_the_choice(tiny, prompt, greedy):

@@ -69,7 +69,7 @@ def test_the_window_slides_exactly(program, tmp_path, chunk):
 def test_long_chunks_end_where_the_window_wraps(start, tmp_path):
     vault = synthetic.write(tmp_path / "v.smoe", heads=1, kv_heads=1)[0]
     ids = np.random.default_rng(1).integers(0, 64, 5000).tolist()
-    short, long = (start(vault, "--ctx", 1100, *flags) for flags in (("--chunk", 512), ()))
+    short, long = (start(vault, "--ctx", 1100, "--ring", 5, *flags) for flags in (("--chunk", 512), ()))
     expected, got = (engine.generate(8, ids, t=0, slide=1) for engine in (short, long))
     assert got.ids == expected.ids
     uses = {name: int(a.figures["hits"]) + int(a.figures["misses"]) for name, a in (("short", expected), ("long", got))}

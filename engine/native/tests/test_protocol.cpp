@@ -72,7 +72,9 @@ TEST(wrong_lines_name_the_field) {
   check_refused("gen 1 2", "field=request");
   check_refused("RESET now", "field=request");
   check_refused("GEN", "field=max_tokens");
-  check_refused("GEN 0 1", "field=max_tokens");
+  check_refused("GEN 0 1", "field=max_tokens", 1);
+  check_refused("GEN -1 1", "field=max_tokens");
+  check_refused("GEN 0 plp=22 1", "field=plp");
   check_refused("GEN 8193 1", "field=max_tokens");
   check_refused("GEN 1.5 1", "field=max_tokens");
   check_refused("GEN +5 1", "field=max_tokens");
