@@ -230,21 +230,22 @@ class Ring : public ExpertRing {
     return found == kNone ? kNone : evict(found);
   }
 
-  // Has the slot hold nothing: what it holds goes into another in place of what is needed last. False while it is in use.
+  // Has the slot hold nothing: what it holds goes into another in place of what is needed last. False while it is pinned; a
+  // hint's read that has begun is waited for.
   bool vacate(int s) {
     if (free_.contains(s)) {
       free_.remove(s);
       return true;
     }
-    if (slots_[at(s)].pins > 0) return false;
-    const State state = static_cast<State>(slots_[at(s)].state.load(std::memory_order_acquire));
-    if (state == pending && !cancel(s, hints_)) return false;
-    const int to = state == whole ? slot_for_hint() : s;
-    if (to == s) {
+    Slot& slot = slots_[at(s)];
+    if (slot.pins > 0) return false;
+    if (slot.state.load(std::memory_order_acquire) == pending && !cancel(s, hints_)) stall(slot);
+    const int to = slot.state.load(std::memory_order_acquire) == whole ? slot_for_hint() : s;
+    if (to == s || to == kNone) {
       if (cold_.contains(s)) evict(s);
       return true;
     }
-    const int number = slots_[at(s)].expert;
+    const int number = slot.expert;
     std::memcpy(data(to), data(s), slot_bytes());
     evict(s);
     bind(to, number);

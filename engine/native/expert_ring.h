@@ -50,7 +50,7 @@ class ExpertRing {
   virtual int free_slots() const = 0;    // that hold nothing: a hint costs no other expert its slot
 
   // So many slots may be used from now on, of those it was made with: the coldest go and their memory with them,
-  // or they come back. Slots in use stay, so that more may be left than asked for.
+  // or they come back. Pinned slots stay, so that more may be left than asked for; reads that have begun are waited for.
   virtual void resize(int slots) = 0;
 
   virtual std::uint64_t slot_bytes() const = 0;

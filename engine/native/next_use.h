@@ -39,7 +39,8 @@ class NextUse {
   // Passes from now until its next use.
   float distance(std::size_t expert) const {
     constexpr float kNever = 1e-6f;
-    const float share = faded_uses(expert) / most_[std::min(turns(expert), kAges - 1)];
+    const float most = most_[std::min(turns(expert), kAges - 1)];
+    const float share = most > 0 ? faded_uses(expert) / most : 0;  // no turn yet: it was read ahead in the first pass
     const std::size_t to_go = expert > current_ ? expert - current_ : expert + uses_.size() - current_;
     return 1 / (share + kNever) + static_cast<float>(to_go) / static_cast<float>(uses_.size());
   }
