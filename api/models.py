@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from engine import worker
+from django.conf import settings
+
+from engine import generation, worker
 from fleet import catalog
 from fleet.catalog import ModelCard
 
@@ -30,13 +32,16 @@ async def list_models(request: Request) -> JsonAnswer:
 
 
 async def get_model(request: Request) -> JsonAnswer:
+    """`s-moe` (--model-id) is there too: what a request under that name would run on."""
     name = request.arguments["model"]
     card = await catalog.afind(name)
+    if card is None and name == settings.SMOE.model_id:
+        card = await generation.resolve(name, request.client.vaults)
     if card is None or not request.client.may_use(card):
         reason = await catalog.aunavailable(name)
         raise ModelNotFound(reason or f"There is no vault {name[:100]!r}; GET /v1/models lists those that there are.")
     entry = _anthropic_entry if _anthropic(request) else _openai_entry
-    return JsonAnswer(entry(card, worker.get_worker().snapshot().model))
+    return JsonAnswer(entry(card, worker.get_worker().snapshot().model) | {"id": name})
 
 
 def _anthropic(request: Request) -> bool:

@@ -90,22 +90,30 @@ async def active_card() -> ModelCard | None:
 async def resolve(name: str | None, allowed: frozenset[str] | None = None) -> ModelCard:
     """A vault by its id; an unknown, legacy or missing name means the active one. Raises ModelUnavailable.
 
-    allowed: those that the client's key may use; None means every one.
+    allowed: those that the client's key may use, of which one stands in for an active vault that it may not; None means
+    every one.
     """
-    card = await _resolve(name)
+    card = await _named(name) or await _default(allowed)
     if allowed is not None and card.id not in allowed:
         raise ModelUnavailable(f"This key may not use {card.id}; it may use {', '.join(sorted(allowed))}.")
     return card
 
 
-async def _resolve(name: str | None) -> ModelCard:
-    if name and name != settings.SMOE.model_id:
-        if card := await catalog.afind(name):
-            return card
-        if reason := await catalog.aunavailable(name):
-            raise ModelUnavailable(reason)
-    if card := await active_card():
-        return card
+async def _named(name: str | None) -> ModelCard | None:
+    if not name or name == settings.SMOE.model_id:
+        return None
+    card = await catalog.afind(name)
+    if card is None and (reason := await catalog.aunavailable(name)):
+        raise ModelUnavailable(reason)
+    return card
+
+
+async def _default(allowed: frozenset[str] | None) -> ModelCard:
+    active = await active_card()
+    if active and allowed is not None and active.id not in allowed:
+        return next((card for card in await catalog.aservable() if card.id in allowed), active)
+    if active:
+        return active
     raise ModelUnavailable(
         f"There is no vault to serve in {settings.SMOE.vault_dir}: put a pair of *.smoe and *.scout.safetensors there, "
         "or make the demo's with `make demo`."

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,7 +49,10 @@ class CompletionCall:
 
     def _choice(self, index: int, reply: Reply) -> dict[str, Any]:
         echo = reply.echo or Echo("")
-        logprobs = legacy_logprobs([*echo.logprobs, *reply.logprobs], 0) if self.logprobs else None
+        logprobs = None
+        if self.logprobs:
+            parts = legacy_logprobs(echo.logprobs, 0), legacy_logprobs(reply.logprobs, len(echo.text))
+            logprobs = {name: values + parts[1][name] for name, values in parts[0].items()}
         return choice(index, echo.text + reply.joined("text"), common.FINISH_REASONS[reply.finished.reason], logprobs)
 
     def usage(self, finished: list[Finished]) -> dict[str, Any]:
@@ -130,20 +135,36 @@ def choice(index: int, text: str, finish_reason: str | None, logprobs: dict[str,
     return {"index": index, "text": text, "finish_reason": finish_reason, "logprobs": logprobs}
 
 
-def legacy_logprobs(tokens: list[TokenLogprob], offset: int) -> dict[str, Any]:
+def legacy_logprobs(tokens: Sequence[TokenLogprob], offset: int) -> dict[str, list[Any]]:
     """The completions form: parallel lists; offsets in characters of the choice's text."""
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     offsets = []
     for token in tokens:
         offsets.append(offset)
-        offset += len(token.text)
+        offset += len(decode(token.raw)) if token.text else 0
     return {
-        "tokens": [token.text for token in tokens],
+        "tokens": [_legacy_text(token.text, token.raw) for token in tokens],
         "token_logprobs": [token.logprob for token in tokens],
-        "top_logprobs": [
-            None if token.logprob is None else {text: logprob for _, text, _, logprob in token.top} for token in tokens
-        ],
+        "top_logprobs": [None if token.logprob is None else _alternatives(token) for token in tokens],
         "text_offset": offsets,
     }
+
+
+def _alternatives(token: TokenLogprob) -> dict[str, float]:
+    """Best first; of those that read alike the best."""
+    found: dict[str, float] = {}
+    for _, text, raw, logprob in token.top:
+        found.setdefault(_legacy_text(text, raw), logprob)
+    return found
+
+
+def _legacy_text(text: str, raw: bytes) -> str:
+    """A part of a character as OpenAI writes it: `bytes:\\xf0\\x9f`. Alternatives would else all have one name."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+    return text
 
 
 class CompletionStream:
@@ -185,10 +206,8 @@ class CompletionStream:
         return [Frame(failure.openai()), *cut, DONE]
 
     def _text(self, index: int, event: Echo | TextDelta) -> Frame:
-        logprobs = None
-        if self.call.logprobs:
-            logprobs = legacy_logprobs(list(event.logprobs), self.offsets[index])
-            self.offsets[index] += sum(len(token.text) for token in event.logprobs)
+        logprobs = legacy_logprobs(event.logprobs, self.offsets[index]) if self.call.logprobs else None
+        self.offsets[index] += len(event.text)
         return self._frame([choice(index, event.text, None, logprobs)])
 
     def _finish(self, index: int, event: Finished) -> Frame:

@@ -147,7 +147,7 @@ Error Engine::plan(const Args& args, const Log& log) {
 
 std::uint64_t Engine::memory_for_all(const Args& args, const Log& log) const {
   const std::uint64_t available = available_memory();
-  const std::uint64_t most = available - reserve_ + resident_memory();
+  const std::uint64_t most = available - std::min(available, reserve_) + resident_memory();
   std::uint64_t asked = most;
   if (!args.memory.empty()) parse_bytes(args.memory, &asked);
   if (asked > most) log("--memory: no more than " + megabytes(most) + " can be had now");

@@ -90,7 +90,8 @@ class Script:
 
     async def stream(self, request: GenerationRequest) -> AsyncIterator[Event]:
         self.requests.append(request)
-        echo = [Echo(request.text_prompt or "", self.echoed)] if request.echo else []
+        text = request.text_prompt or "".join(token.text for token in self.echoed)
+        echo = [Echo(text, self.echoed)] if request.echo else []
         try:
             for step in [*echo, *self.steps]:
                 if isinstance(step, Exception):

@@ -96,6 +96,18 @@ def test_an_echo_has_the_prompts_log_probabilities(base_url, http, script):
     assert [one["text_offset"] for one in streamed if one] == [[0, 2], [4]]
 
 
+def test_parts_of_a_character_keep_their_names(http, script):
+    first = TokenLogprob(
+        1, "\ufffd", b"\xf0\x9f", -0.4, ((1, "\ufffd", b"\xf0\x9f", -0.4), (2, "\ufffd", b"\xe2", -4.8))
+    )
+    rest = TokenLogprob(3, "\ufffd", b"\x8e\x89", -0.1), TokenLogprob(4, "!", b"!", -0.2)
+    script.steps = [prefill(), TextDelta("🎉!", 3, (first, *rest)), finished()]
+    logprobs = http.post(PATH, json=ask(logprobs=2)).json()["choices"][0]["logprobs"]
+    assert logprobs["tokens"] == ["bytes:\\xf0\\x9f", "bytes:\\x8e\\x89", "!"]
+    assert logprobs["top_logprobs"][0] == {"bytes:\\xf0\\x9f": -0.4, "bytes:\\xe2": -4.8}
+    assert logprobs["text_offset"] == [0, 0, 1]
+
+
 def test_only_the_prompt(http, script):
     script.echoed = ECHOED
     script.steps = [prefill(), finished("length")]

@@ -6,6 +6,8 @@ import openai
 import pytest
 from engine_script import snapshot
 
+from engine import generation
+
 ANTHROPIC = {"anthropic-version": "2023-06-01"}
 
 
@@ -50,6 +52,15 @@ def test_an_empty_fleet(http, fleet):
     fleet.clear()
     assert http.get("/v1/models").json() == {"object": "list", "data": []}
     assert http.get("/v1/models", headers=ANTHROPIC).json()["first_id"] is None
+
+
+def test_the_name_that_means_the_active_vault_is_one(http, base_url, monkeypatch, fleet):
+    async def resolve(name, allowed):
+        return fleet[1]
+
+    monkeypatch.setattr(generation, "resolve", resolve)
+    model = openai.OpenAI(base_url=f"{base_url}/v1", api_key="x").models.retrieve("s-moe")
+    assert (model.id, model.active, model.quant) == ("s-moe", True, "Q2")
 
 
 @pytest.mark.parametrize("name", ["alpha", "org/gamma", "org%2Fgamma"])

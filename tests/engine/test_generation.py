@@ -123,6 +123,17 @@ async def test_names(fleet, says, double):
         await run()
 
 
+async def test_a_key_that_may_not_use_the_active_vault_has_a_default_of_its_own(fleet, says):
+    says("ok")
+    await run(model="beta")
+    for asked in (None, "s-moe", "gpt-4"):
+        assert (await run(model=asked, vaults=frozenset({"alpha"})))[-1].model == "alpha"
+    with pytest.raises(ModelUnavailable, match="may not use beta"):
+        await run(model="beta", vaults=frozenset({"alpha"}))
+    with pytest.raises(ModelUnavailable, match="may not use"):
+        await run(vaults=frozenset({"gone"}))
+
+
 async def test_a_vault_that_left_the_fleet_is_not_the_active_one(fleet, says):
     says("ok")
     await run(model="beta")
