@@ -94,7 +94,10 @@ def _prepare() -> None:
 def _check_migrations() -> None:
     executor = MigrationExecutor(connection)
     if missing := executor.migration_plan(executor.loader.graph.leaf_nodes()):
-        raise CommandError(f"The database lacks {len(missing)} migrations: run `python manage.py migrate` first.")
+        raise CommandError(
+            f"The database lacks {len(missing)} migrations: add --prepare, or run `python manage.py migrate` first "
+            "(with SMOE_DATA_DIR in place of a --data-dir)."
+        )
 
 
 def _check_keys(host: str) -> None:
