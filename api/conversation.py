@@ -72,13 +72,19 @@ def merge_turns(messages: list[Message]) -> list[Message]:
     return merged
 
 
-def arguments_object(text: str) -> dict[str, Any]:
-    """A tool call's arguments as they come back from a client: re-serialized, empty or not JSON at all."""
+def whole_arguments(text: str) -> dict[str, Any] | None:
+    """A tool call's arguments; None where the text is no JSON object, as when the reply was cut off inside."""
     try:
         value = json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError):
-        value = None
-    return value if isinstance(value, dict) else {"raw": text}
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def arguments_object(text: str) -> dict[str, Any]:
+    """A tool call's arguments as they come back from a client: re-serialized, empty or not JSON at all."""
+    value = whole_arguments(text)
+    return {"raw": text} if value is None else value
 
 
 def tool_call(identity: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

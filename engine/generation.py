@@ -158,7 +158,7 @@ def _told(event: WorkerEvent, reply: Reply, job: Job, record: Record) -> Iterato
         reply.feed_prompt(event.tokens)
     elif isinstance(event, Ended):
         yield from reply.echo()
-        yield from reply.finish()
+        yield from reply.finish(cut=event.reason != "stop")
         yield _finished(event, reply, job.card, record)
     else:
         if isinstance(event, Prefill):

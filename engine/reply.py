@@ -68,14 +68,14 @@ class Reply:
             return []
         return self._told(self._parser.feed(text)) if self._parser else self._text(text)
 
-    def finish(self) -> list[Event]:
-        """The engine has ended the reply: what was held back comes out."""
+    def finish(self, cut: bool = False) -> list[Event]:
+        """The engine has ended the reply: what was held back comes out. cut: before the model was done."""
         if self.is_over:
             return []
         rest = self._detokenizer.finish()
         events = self._text(rest)
         if self._parser:
-            events = self._told(self._parser.feed(rest) + self._parser.finish())
+            events = self._told(self._parser.feed(rest) + self._parser.finish(cut))
         events += self._delta(self._stops.finish()) if self.stopped_by is None else []
         return events + ([self._take("")] if self._logprobs else [])
 

@@ -21,7 +21,7 @@ from engine.messages import (
     ToolCallStart,
 )
 
-from ..conversation import arguments_object
+from ..conversation import whole_arguments
 from ..errors import Failure
 from ..exchange import Request, new_id
 from ..fields import Fields
@@ -70,7 +70,8 @@ class MessagesCall:
         if segment.kind == "reasoning":
             shown = segment.text if self.thinking_shown else ""
             return {"type": "thinking", "thinking": shown, "signature": seal(segment.text)}
-        return {"type": "tool_use", "id": segment.id, "name": segment.name, "input": arguments_object(segment.text)}
+        arguments = whole_arguments(segment.text) or {}  # the protocol has no place for half an object
+        return {"type": "tool_use", "id": segment.id, "name": segment.name, "input": arguments}
 
 
 def parse(fields: Fields, request: Request) -> MessagesCall:

@@ -8,10 +8,10 @@ from typing import Any
 
 from engine.messages import Finished, TokenLogprob
 
-from ..conversation import arguments_object
+from ..conversation import arguments_object, whole_arguments
 from ..errors import Failure
 from ..exchange import new_id
-from ..replies import Segment
+from ..replies import Reply, Segment
 from ..report import report
 from ..seal import seal
 from . import common
@@ -48,7 +48,7 @@ class ResponseDocument:
     def ended(self, items: list[dict[str, Any]], finished: Finished) -> dict[str, Any]:
         self.model = finished.model
         extra = {"usage": usage(finished), "smoe": report(finished, tuple(self.tools.ignored))}
-        if common.FINISH_REASONS[finished.reason] == "length":
+        if _is_cut(finished):
             return self.told("incomplete", items, incomplete_details={"reason": "max_output_tokens"}, **extra)
         return self.told("completed", items, completed_at=int(time.time()), **extra)
 
@@ -71,9 +71,28 @@ def usage(finished: Finished) -> dict[str, Any]:
     }
 
 
-def item_of(segment: Segment, document: ResponseDocument, identity: str | None = None, done: bool = True) -> dict:
-    """A segment as an output item, with its content where it is done."""
-    status = "completed" if done else "in_progress"
+def _is_cut(finished: Finished) -> bool:
+    return common.FINISH_REASONS[finished.reason] == "length"
+
+
+def last_status(segment: Segment, finished: Finished) -> str:
+    """Of the item that a reply ends with. A call that is whole was not cut off: what would have followed it was."""
+    whole = segment.kind == "tool_call" and whole_arguments(segment.text) is not None
+    return "incomplete" if _is_cut(finished) and not whole else "completed"
+
+
+def items_of(reply: Reply, document: ResponseDocument) -> list[dict[str, Any]]:
+    items = [item_of(segment, document) for segment in reply.segments]
+    if items:
+        items[-1]["status"] = last_status(reply.segments[-1], reply.finished)
+    return items
+
+
+def item_of(
+    segment: Segment, document: ResponseDocument, identity: str | None = None, status: str = "completed"
+) -> dict[str, Any]:
+    """A segment as an output item, with its content unless it is in progress."""
+    done = status != "in_progress"
     if segment.kind == "text":
         content = [text_part(segment.text)] if done else []
         return {

@@ -11,7 +11,7 @@ from ..exchange import new_id
 from ..replies import Segment
 from ..report import waiting_state
 from ..sse import Frame
-from .response_items import ResponseDocument, custom_input, item_of, reasoning_part, text_part
+from .response_items import ResponseDocument, custom_input, item_of, last_status, reasoning_part, text_part
 
 _ID_PREFIXES = {"text": "msg_", "reasoning": "rs_", "tool_call": "fc_"}
 
@@ -111,7 +111,7 @@ class ResponseStream:
 
     def _add(self, segment: Segment) -> list[Frame]:
         self.open, self.open_id, self.logprobs = segment, new_id(_ID_PREFIXES[segment.kind]), []
-        item = item_of(segment, self.document, self.open_id, done=False)
+        item = item_of(segment, self.document, self.open_id, "in_progress")
         frames = [self._frame("response.output_item.added", output_index=len(self.items), item=item)]
         if segment.kind != "tool_call":
             frames.append(self._item_frame("response.content_part.added", content_index=0, part=self._part()))
@@ -121,12 +121,13 @@ class ResponseStream:
         text = self.open.text
         return text_part(text, self.logprobs) if self.open.kind == "text" else reasoning_part(text)
 
-    def _done(self) -> list[Frame]:
-        """The events that end the open item, if any."""
+    def _done(self, finished: Finished | None = None) -> list[Frame]:
+        """The events that end the open item, if any. finished: how the reply ended, where the item is its last."""
         if self.open is None:
             return []
         frames = self._content_done()
-        item = item_of(self.open, self.document, self.open_id)
+        status = last_status(self.open, finished) if finished else "completed"
+        item = item_of(self.open, self.document, self.open_id, status)
         if self.open.kind == "text":
             item["content"] = [self._part()]
         frames.append(self._frame("response.output_item.done", output_index=len(self.items), item=item))
@@ -156,6 +157,6 @@ class ResponseStream:
         ]
 
     def _finish(self, event: Finished) -> list[Frame]:
-        frames = self._done()
+        frames = self._done(event)
         response = self.document.ended(self.items, event)
         return [*frames, self._frame(f"response.{response['status']}", response=response)]

@@ -19,7 +19,7 @@ from ..replies import Reply
 from ..sampling import parse_sampling
 from . import parts
 from .response_input import parse_input, parse_tools
-from .response_items import ResponseDocument, item_of
+from .response_items import ResponseDocument, items_of
 from .response_stream import ResponseStream
 
 TRUNCATIONS = ("auto", "disabled")
@@ -40,7 +40,7 @@ class ResponsesCall:
 
     def answer(self, replies: list[Reply]) -> dict[str, Any]:
         reply = replies[0]
-        items = [item_of(segment, self.document) for segment in reply.segments]
+        items = items_of(reply, self.document)
         if self.document.logprobs:
             _attach_logprobs(items, reply, self.document)
         return self.document.ended(items, reply.finished)

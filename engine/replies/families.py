@@ -229,17 +229,24 @@ def _harmony_sink(header: str, out: Output, tools: Tools) -> Callable[[str], Non
 
 
 def _attempt(source: Source, out: Output, opening: str, call: Parser) -> Parser:
-    """Run `call`; where it turns out to be none, what it took comes back as text. What was begun stays a call."""
+    """Run `call`; where it turns out to be none, what it took comes back as text. What was begun stays a call.
+
+    Where the reply was cut off inside, what is not told yet is no text: raw marks would go into the history.
+    Without an opening there is no mark, and what has begun may be an answer in JSON.
+    """
     before = out.calls
     source.mark()
+    malformed = False
     try:
         yield from call
     except (Malformed, ValueError):
-        taken = source.unmark()
-        if out.calls == before:
-            out.text(opening + taken)
-    else:
-        source.unmark()
+        malformed = True
+    taken = source.unmark()
+    if source.cut and (opening or out.calls > before):
+        source.drop()
+        out.drop_space()
+    elif malformed and out.calls == before:
+        out.text(opening + taken)
 
 
 def _closing(source: Source, tag: str) -> Parser:

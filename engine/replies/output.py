@@ -57,12 +57,16 @@ class Output:
             self._pieces.append(Text(self._held_space))
         self._held_space = ""
 
+    def drop_space(self) -> None:
+        """What is held stood before a call."""
+        self._held_space = ""
+
     def reasoning(self, text: str) -> None:
         self._after_reasoning = True
         self._pieces.append(Reasoning(text))
 
     def call_start(self, name: str, id: str | None = None) -> None:
-        self._held_space = ""
+        self.drop_space()
         self._pieces.append(ToolCallStart(self.calls, id or self._new_id(), name))
         self.calls += 1
 

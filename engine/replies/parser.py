@@ -34,9 +34,9 @@ class ReplyParser:
         self._advance()
         return self._out.take()
 
-    def finish(self) -> list[Piece]:
-        """The reply is over: what was held back comes out."""
-        self._source.closed = True
+    def finish(self, cut: bool = False) -> list[Piece]:
+        """The reply is over: what was held back comes out. cut: the model was not done, so a call may lack its end."""
+        self._source.closed, self._source.cut = True, cut
         self._advance()
         self._out.finish()
         return self._out.take()

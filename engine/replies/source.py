@@ -12,13 +12,13 @@ Wait = Generator[None, None, None]
 
 
 class Source:
-    """What has come and not been taken. `closed`: nothing more will come."""
+    """What has come and not been taken. `closed`: nothing more will come; `cut`: although the model was not done."""
 
     def __init__(self) -> None:
         self._text = ""
         self._position = 0
         self._mark: int | None = None
-        self.closed = False
+        self.closed = self.cut = False
 
     def append(self, text: str) -> None:
         done = self._position if self._mark is None else self._mark
@@ -45,6 +45,10 @@ class Source:
         piece = self._text[self._position : self._position + count]
         self._position += count
         return piece
+
+    def drop(self) -> None:
+        """Take what is there, for nobody."""
+        self._position = len(self._text)
 
     def need(self, count: int) -> Generator[None, None, bool]:
         """True once `count` characters are there, False when the text ends before."""

@@ -3,7 +3,7 @@ import pytest
 from engine_script import HELLO, THINK_AND_CALL, finished, prefill
 from wire import claude, post_stream
 
-from engine.messages import Constraint, Queued, ToolChoice
+from engine.messages import Constraint, Queued, ToolCallDelta, ToolCallStart, ToolChoice
 
 PATH = "/v1/messages"
 TOOL = {"name": "get", "input_schema": {"type": "object"}}
@@ -91,6 +91,13 @@ def test_every_stop_reason(http, script):
         delta = next(data for name, data in post_stream(http, PATH, claude()) if name == "message_delta")["delta"]
         assert (whole["stop_reason"], whole["stop_sequence"]) == (word, sequence)
         assert delta == {"stop_reason": word, "stop_sequence": sequence}
+
+
+def test_a_call_that_ran_out_has_no_made_up_input(sdk, script):
+    script.steps = [prefill(), ToolCallStart(0, "call_a", "get"), ToolCallDelta(0, '{"x": "Pa'), finished("length")]
+    answer = sdk.messages.create(**claude(tools=[TOOL]))
+
+    assert (answer.stop_reason, answer.content[0].type, answer.content[0].input) == ("max_tokens", "tool_use", {})
 
 
 def test_a_reply_without_text_still_has_a_block(http, script):

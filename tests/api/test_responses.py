@@ -4,7 +4,15 @@ from engine_script import HELLO, THINK_AND_CALL, finished, prefill
 from wire import post_stream
 
 from api.seal import seal
-from engine.messages import Constraint, TextDelta, TokenLogprob, ToolCallDelta, ToolCallStart, ToolChoice
+from engine.messages import (
+    Constraint,
+    ReasoningDelta,
+    TextDelta,
+    TokenLogprob,
+    ToolCallDelta,
+    ToolCallStart,
+    ToolChoice,
+)
 
 PATH = "/v1/responses"
 TOOL = {"type": "function", "name": "get", "parameters": {"type": "object"}, "strict": False}
@@ -78,6 +86,35 @@ def test_a_reply_that_ran_out_is_incomplete(http, script):
     assert name == "response.incomplete"
     assert data["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
     assert http.post(PATH, json=ask()).json()["status"] == "incomplete"
+
+
+CUT = {
+    "message": [TextDelta("Hel")],
+    "reasoning": [ReasoningDelta("Hm, ")],
+    "function_call": [TextDelta("I call."), ToolCallStart(0, "call_1", "get"), ToolCallDelta(0, '{"x": "Pa')],
+    "custom_tool_call": [ToolCallStart(0, "call_1", "patch"), ToolCallDelta(0, '{"input": "Pa')],
+}
+
+
+@pytest.mark.parametrize("kind", CUT)
+def test_the_item_that_ran_out_is_incomplete(http, sdk, script, kind):
+    script.steps = [prefill(), *CUT[kind], finished("length")]
+    asked = ask(tools=[TOOL, CUSTOM])
+    whole = http.post(PATH, json=asked).json()["output"]
+    frames = post_stream(http, PATH, asked)
+    done = [data["item"] for name, data in frames if name == "response.output_item.done"]
+
+    statuses = ["completed"] * (len(whole) - 1) + ["incomplete"]  # the protocol's words, as the SDK types them
+    for output in (whole, done, frames[-1][1]["response"]["output"]):
+        assert [item["status"] for item in output] == statuses
+        assert output[-1]["type"] == kind
+    assert [item.status for item in sdk.responses.create(**asked).output] == statuses
+
+
+def test_a_whole_call_before_what_ran_out_is_completed(http, script):
+    script.steps = [*called("get", '{"x": "1"}')[:-1], finished("length")]
+    answer = http.post(PATH, json=ask(tools=[TOOL])).json()
+    assert (answer["status"], answer["output"][0]["status"]) == ("incomplete", "completed")
 
 
 def test_a_tool_of_a_namespace_is_called_with_it(http, script):

@@ -103,6 +103,15 @@ async def test_budgets(fleet, says, double):
     assert refused.value.param == "max_tokens"
 
 
+async def test_a_call_whose_head_the_budget_cuts_is_no_text(fleet, says, tokenizer):
+    said = "Let me look.\n"
+    says(said + CALL)
+    upto = len(tokenizer(said + CALL.partition("weather")[0], add_special_tokens=False)["input_ids"])
+    events = await run(tools=[TOOL], max_tokens=upto)
+
+    assert (text_of(events), events[-1].reason, events[-1].usage.generated) == ("Let me look.", "length", upto)
+
+
 @pytest.mark.parametrize("stop", [("x",) * 17, ("x" * 4097,)])
 async def test_too_many_or_too_long_stop_strings(fleet, says, stop):
     with pytest.raises(InvalidRequest) as refused:

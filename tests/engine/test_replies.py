@@ -110,10 +110,10 @@ FAMILIES = {
 }
 
 
-def parse(reply, profile, pieces, tools=TOOLS, prompt_end=""):
+def parse(reply, profile, pieces, tools=TOOLS, prompt_end="", cut=False):
     """Text, reasoning and [(id, name, arguments text)] of a reply fed in the given pieces."""
     parser = ReplyParser(profile, tools, prompt_end)
-    events = [event for piece in pieces for event in parser.feed(piece)] + parser.finish()
+    events = [event for piece in pieces for event in parser.feed(piece)] + parser.finish(cut)
     text = "".join(e.text for e in events if isinstance(e, Text))
     reasoning = "".join(e.text for e in events if isinstance(e, Reasoning))
     calls = [[e.id, e.name, ""] for e in events if isinstance(e, ToolCallStart)]
@@ -176,6 +176,45 @@ def test_malformed_calls_come_back_as_text(reply):
 def test_a_call_cut_by_the_budget_keeps_what_came():
     _, _, calls = parse("", profile_for("<tool_call>"), ['<tool_call>{"name": "weather", "arguments": {"city": "Pa'])
     assert calls[0][1:] == ["weather", '{"city": "Pa']
+
+
+# What stands where the first call begins, from the models' documentation.
+OPENINGS = {
+    "hermes": "<tool_call>",
+    "qwen-coder": "<tool_call>",
+    "mistral": "[TOOL_CALLS]",
+    "mistral-v11": "[TOOL_CALLS]",
+    "deepseek": "<｜tool▁calls▁begin｜>",
+    "deepseek-dsml": "<｜DSML｜function_calls>",
+    "glm": "<tool_call>",
+    "minimax": "<minimax:tool_call>",
+    "kimi": "<|tool_calls_section_begin|>",
+}
+
+
+@pytest.mark.parametrize("family", OPENINGS)
+def test_nothing_of_a_call_is_text_wherever_the_budget_cuts_it(family):
+    mark, reply = FAMILIES[family]
+    opening = OPENINGS[family]
+    begun = reply.index(opening) + len(opening)
+    second = reply.find(opening, begun)
+    inside_second = range(second + 1, second + len(opening))  # no mark yet: see the next test
+    for end in set(range(begun, len(reply) + 1)).difference(inside_second):
+        for pieces in ([reply[:end]], list(reply[:end])):
+            text, _, calls = parse("", profile_for(mark), pieces, cut=True)
+            assert text == "Let me look.", reply[:end]
+            assert [name for _, name, _ in calls] == ["weather", "write_file"][: len(calls)]
+
+
+@pytest.mark.parametrize("reply", ["a < b <tool", "x <tool_call> in prose", '<tool_call>{"name": "nobody", "argum'])
+def test_what_only_resembles_a_call_is_text_although_the_budget_cuts_it(reply):
+    for pieces in ([reply], list(reply)):
+        assert parse("", profile_for("<tool_call>"), pieces, cut=True)[::2] == (reply, [])
+
+
+def test_an_answer_in_json_that_the_budget_cuts_is_text_where_calls_have_no_mark():
+    reply = '{"city": "Par'
+    assert parse("", profile_for("<|python_tag|>"), list(reply), cut=True) == (reply, "", [])
 
 
 def test_without_tools_a_call_is_text():
