@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from fleet.catalog import ModelCard
-from fleet.keys import KeyRefused, keyring
+from fleet.keys import Key, KeyRefused, keyring
 
 from .errors import Forbidden, Unauthorized
 
@@ -43,23 +43,30 @@ async def authorize(headers: Mapping[str, str], address: str) -> Client:
 
     While no key is needed any is accepted: it tells apart clients that share an address.
     """
-    key = presented_key(headers)
-    try:
-        owner = await keyring.identify(key)
-    except KeyRefused as refusal:
-        raise Unauthorized(str(refusal), {"WWW-Authenticate": "Bearer"}) from None
+    keys = presented_keys(headers)
+    owner = await _owner(keys)
     if owner is not None:
         return Client(owner.name, address, owner.vaults)
-    identity = hashlib.sha256(key.encode()).hexdigest()[:12] if key else ""
+    identity = hashlib.sha256(keys[0].encode()).hexdigest()[:12] if keys[0] else ""
     return Client(f"{address}/{identity}" if identity else address, address)
 
 
-def presented_key(headers: Mapping[str, str]) -> str:
-    """From `x-api-key` or `Authorization: Bearer`; empty for none."""
-    if key := headers.get("x-api-key", "").strip():
-        return key
+async def _owner(keys: Iterable[str]) -> Key | None:
+    """Whose the first valid key is; None where none is needed. Clients fill the other header with a word."""
+    refusals = []
+    for key in keys:
+        try:
+            return await keyring.identify(key)
+        except KeyRefused as refusal:
+            refusals.append(str(refusal))
+    raise Unauthorized(refusals[0], {"WWW-Authenticate": "Bearer"})
+
+
+def presented_keys(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """From `x-api-key` and `Authorization: Bearer`; one that is empty for none."""
     scheme, _, credentials = headers.get("authorization", "").strip().partition(" ")
-    return credentials.strip() if scheme.lower() == "bearer" else ""
+    bearer = credentials.strip() if scheme.lower() == "bearer" else ""
+    return tuple(filter(None, (headers.get("x-api-key", "").strip(), bearer))) or ("",)
 
 
 def is_loopback(host: str) -> bool:

@@ -24,7 +24,7 @@ from engine.errors import (
     ShuttingDown,
 )
 from engine.messages import Accepted, Queued, TextDelta
-from fleet.keys import KeyRefused
+from fleet.keys import Key, KeyRefused
 
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
@@ -215,6 +215,28 @@ def test_a_supervisor_needs_no_key(http, engine, monkeypatch):
     spoken = http.post(MESSAGES, json=claude()).json()
     assert spoken["error"]["type"] == "authentication_error"
     assert http.options(CHAT, headers={"origin": "http://localhost"}).status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ({"x-api-key": "unused", "authorization": "Bearer good"}, None),
+        ({"x-api-key": "good", "authorization": "Bearer unused"}, None),
+        ({"x-api-key": "unused", "authorization": "Bearer bad"}, "unused is not known"),
+        ({"authorization": "Basic Z29vZDpnb29k"}, " is not known"),
+    ],
+)
+def test_either_header_may_name_the_key(http, monkeypatch, headers, told):
+    async def identify(keyring, key):
+        if key != "good":
+            raise KeyRefused(f"{key} is not known")
+        return Key("alice", "", None, False, None, None, None)
+
+    monkeypatch.setattr("fleet.keys.Keyring.identify", identify)
+    answer = http.post(CHAT, json=chat(), headers=headers)
+
+    assert answer.status_code == (401 if told else 200)
+    assert told is None or answer.json()["error"]["message"] == told
 
 
 # --- origins and hosts -----------------------------------------------------------------------------------------------
