@@ -5,12 +5,15 @@ A field that is absent or null has its default; fields that nobody reads are ign
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from engine.errors import InvalidRequest
 
 _REQUIRED: Any = object()
+_BREAKS_A_CALL = re.compile(r"[\x00-\x1f\x7f-\x9f\"'\\<>]")
+MAX_TOOL_NAME = 128
 _NAMES = {str: "a string", bool: "a boolean", dict: "an object", list: "an array", int: "an integer", float: "a number"}
 
 
@@ -132,3 +135,19 @@ def unhonoured(fields: Fields, names: Iterable[str]) -> tuple[str, ...]:
 def required(fields: Fields, name: str) -> str:
     """A string that must be there."""
     return fields.string(name, _REQUIRED)
+
+
+def tool_name(fields: Fields) -> str:
+    """The name of a tool that the model is to be shown. More than the protocols take: names of MCP tools have dots."""
+    name = required(fields, "name")
+    if not name:
+        raise fields.fail("name", "must not be empty.")
+    if len(name) > MAX_TOOL_NAME:
+        raise fields.fail("name", f"may have at most {MAX_TOOL_NAME} characters, not {len(name)}.")
+    if wrong := _BREAKS_A_CALL.search(name):
+        raise fields.fail(
+            "name",
+            f"holds {wrong[0]!r}: a call of it could not be read. Use no quotes, backslashes, angle brackets or "
+            "control characters; letters, digits, _ and - are safe everywhere.",
+        )
+    return name

@@ -23,7 +23,7 @@ from ..conversation import (
     without_volatile_lines,
 )
 from ..errors import Refused
-from ..fields import Fields, required, type_name, unhonoured
+from ..fields import Fields, required, tool_name, type_name, unhonoured
 from ..sampling import parse_sampling
 from ..seal import unseal
 
@@ -256,7 +256,7 @@ def _tools(fields: Fields, referenced: list[str]) -> tuple[list[dict[str, Any]],
     tools: dict[str, dict[str, Any]] = {}
     hosted = []
     for item in fields.objects("tools"):
-        name = required(item, "name") if item.string("type") != "mcp_toolset" else "mcp_toolset"
+        name = tool_name(item) if item.string("type") != "mcp_toolset" else "mcp_toolset"
         if item.string("type") not in _CLIENT_TOOL_TYPES and "input_schema" not in item:
             hosted.append((item.path, name))
         elif not item.boolean("defer_loading") or name in referenced:

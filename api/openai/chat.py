@@ -142,7 +142,7 @@ def _tools(fields: Fields) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     tools, ignored = [], []
     for item in fields.objects("tools"):
         if item.string("type", "function") == "function":
-            tools.append(parts.parse_function(item))
+            tools.append(common.function(item))
         else:
             ignored.append(f"{item.path}: this server has no tool of type {item.string('type')[:40]!r}")
     return [*tools, *functions.parse_functions(fields)], tuple(ignored)

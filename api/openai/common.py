@@ -8,7 +8,8 @@ from typing import Any
 from engine.generation import MAX_STOPS
 from engine.messages import Finished, GenerationRequest, TokenLogprob, Usage
 
-from ..fields import Fields
+from ..fields import Fields, tool_name
+from . import parts
 
 MAX_CHOICES = 16
 FINISH_REASONS = {
@@ -27,6 +28,12 @@ def stops(fields: Fields) -> tuple[str, ...]:
     if "" in texts:
         raise fields.fail("stop", "holds an empty string; every stop sequence needs at least one character.")
     return texts
+
+
+def function(fields: Fields) -> dict[str, Any]:
+    """A function tool whose calls can be read back."""
+    tool_name(fields.object("function") or fields)
+    return parts.parse_function(fields)
 
 
 def choices(generation: GenerationRequest, count: int) -> list[GenerationRequest]:

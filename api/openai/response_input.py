@@ -9,10 +9,11 @@ from engine.errors import InvalidRequest
 
 from ..conversation import Message, arguments_object, fold_system, function_tool, tool_call, without_volatile_lines
 from ..errors import Refused
-from ..fields import Fields, required
+from ..fields import Fields, required, tool_name
 from ..seal import unseal
+from . import common
 from .messages import content_text
-from .parts import parse_function, qualified
+from .parts import qualified
 
 ROLES = ("system", "developer", "user", "assistant")
 # What a hosted tool left behind in a conversation from elsewhere; it carries no text of its own.
@@ -62,20 +63,20 @@ def parse_tools(fields: Fields) -> ToolSet:
 def _add_tool(tools: ToolSet, item: Fields, namespace: str | None) -> None:
     match item.string("type", "function"):
         case "function":
-            tool = parse_function(item)
+            tool = common.function(item)
             origin = ToolOrigin(tool["function"]["name"], namespace)
             tool["function"]["name"] = qualified(origin.name, namespace)
             tools.add(tool, origin)
         case "custom":
             holder = item.object("custom") or item
-            origin = ToolOrigin(required(holder, "name"), namespace, custom=True)
+            origin = ToolOrigin(tool_name(holder), namespace, custom=True)
             name = qualified(origin.name, namespace)
             if (form := holder.object("format")) and form.string("type") == "grammar":
                 tools.ignored.append(f"{form.path}: the input of a custom tool is free text here")
             tools.add(function_tool(name, holder.string("description"), _CUSTOM_PARAMETERS), origin)
         case "namespace":
             for inner in item.objects("tools"):
-                _add_tool(tools, inner, required(item, "name"))
+                _add_tool(tools, inner, tool_name(item))
         case kind:
             tools.ignored.append(f"{item.path}: this server has no tool of type {kind[:40]!r}")
 

@@ -268,6 +268,15 @@ def test_reasoning_effort_and_template_kwargs(http, script):
     assert script.request.template_kwargs == {}
 
 
+UNREADABLE_NAMES = ("", 'a"b', "a'b", "a\\b", "a<b", "a>b", "a\nb", "a\x00", "a" * 129)
+
+
+def test_names_of_tools_that_mcp_servers_have(http, script):
+    names = ["files.read", "git/log", "mcp__a:b", "söka", "a" * 128]
+    http.post(PATH, json=chat(tools=[{"type": "function", "function": {"name": name}} for name in names]))
+    assert [tool["function"]["name"] for tool in script.request.tools] == names
+
+
 WRONG = {
     "messages": [{"messages": None}, {"messages": []}, {"messages": "hi"}],
     "messages.0": [{"messages": ["hi"]}],
@@ -292,7 +301,11 @@ WRONG = {
     "logit_bias.5": [{"logit_bias": {"5": 101}}],
     "top_logprobs": [{"logprobs": True, "top_logprobs": 21}, {"top_logprobs": 2}],
     "tools": [{"tools": {}}],
-    "tools.0.function.name": [{"tools": [{"type": "function", "function": {}}]}],
+    "tools.0.function.name": [
+        {"tools": [{"type": "function", "function": function}]}
+        for function in ({}, *({"name": name} for name in UNREADABLE_NAMES))
+    ],
+    "functions.0.name": [{"functions": [{"name": 'a"b'}]}],
     "tool_choice": [
         {"tool_choice": "required"},
         {"tool_choice": "sometimes"},

@@ -304,6 +304,7 @@ WRONG = [
     ({"stop_sequences": [""]}, "stop_sequences"),
     ({"thinking": {"type": "deep"}}, "thinking.type"),
     ({"tools": [{"input_schema": {}}]}, "tools.0.name"),
+    ({"tools": [{"name": 'a"b', "input_schema": {}}]}, "tools.0.name"),
     ({"tools": [{"name": "a", "input_schema": []}]}, "tools.0.input_schema"),
     ({"tool_choice": {"type": "any"}}, "tool_choice"),
     ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "put"}}, "tool_choice.name"),

@@ -273,6 +273,9 @@ def test_logprobs_where_they_are_included(http, script):
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema"),
         ({"truncation": "middle"}, "truncation"),
         ({"tool_choice": {"type": "file_search"}}, "tool_choice.type"),
+        ({"tools": [TOOL | {"name": 'a"b'}]}, "tools.0.name"),
+        ({"tools": [CUSTOM | {"name": "a<b"}]}, "tools.0.name"),
+        ({"tools": [SPACE | {"name": ""}]}, "tools.0.name"),
     ],
 )
 def test_wrong_fields_are_named(http, fields, param):

@@ -217,6 +217,12 @@ def test_an_answer_in_json_that_the_budget_cuts_is_text_where_calls_have_no_mark
     assert parse("", profile_for("<|python_tag|>"), list(reply), cut=True) == (reply, "", [])
 
 
+def test_harmony_reads_a_name_with_a_slash():
+    tool = {"type": "function", "function": {"name": "git/v1.log"}}
+    reply = "<|channel|>commentary to=functions.git/v1.log<|channel|>commentary json<|message|>{}<|call|>"
+    assert parse("", profile_for("<|channel|>"), [reply], tools=[tool])[2][0][1:] == ["git/v1.log", "{}"]
+
+
 def test_without_tools_a_call_is_text():
     reply = FAMILIES["hermes"][1]
     assert parse(reply, profile_for("<tool_call>"), list(reply), tools=[]) == (reply, "", [])
