@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
 from engine import generation
+from engine.errors import InvalidRequest
 from engine.messages import Accepted, Event, GenerationRequest
 
 from . import errors
@@ -38,19 +39,34 @@ class Call(Protocol):
     def answer(self, replies: list[Reply]) -> Any: ...
 
 
-def endpoint(parse: Callable[[Fields, Request], Call], protocol: errors.Protocol):
-    """parse(body, request) -> Call, as a handler."""
+def endpoint(parse: Callable[[Fields, Request], Call], protocol: errors.Protocol, prompt: str):
+    """parse(body, request) -> Call, as a handler. prompt: the body's field that holds it."""
 
     async def handle(request: Request) -> JsonAnswer | StreamAnswer:
-        call = parse(Fields(await request.json()), request)
+        body = Fields(await request.json())
+        with _told_of(prompt):
+            call = parse(body, request)
         requests = [replace(item, protocol=protocol, **_origin(request)) for item in call.requests]
         if call.stream:
             # A token is a byte or more; only a long body is worth the wait for its count.
             fits = not generation.may_not_fit(len(request.body), requests[0])
-            return RenderedStream(requests, call.renderer(), protocol, accepted=fits)
-        return JsonAnswer(call.answer([await collect(item) for item in requests]))
+            return RenderedStream(requests, call.renderer(), protocol, prompt, accepted=fits)
+        with _told_of(prompt):
+            replies = [await collect(item) for item in requests]
+        return JsonAnswer(call.answer(replies))
 
     return handle
+
+
+@contextlib.contextmanager
+def _told_of(prompt: str) -> Iterator[None]:
+    """What is wrong with the prompt, `messages` of the neutral request, is told of the client's own field."""
+    try:
+        yield
+    except InvalidRequest as error:
+        if error.param == "messages":
+            error.param = prompt
+        raise
 
 
 def _origin(request: Request) -> dict[str, Any]:
@@ -68,11 +84,17 @@ class RenderedStream:
     """A StreamAnswer: the events of `requests`, rendered."""
 
     def __init__(
-        self, requests: list[GenerationRequest], renderer: Renderer, protocol: errors.Protocol, accepted: bool
+        self,
+        requests: list[GenerationRequest],
+        renderer: Renderer,
+        protocol: errors.Protocol,
+        prompt: str,
+        accepted: bool,
     ):
         self.requests = requests
         self.renderer = renderer
         self.protocol = protocol
+        self.prompt = prompt
         self.accepted = asyncio.Event()
         if accepted:
             self.accepted.set()
@@ -82,12 +104,13 @@ class RenderedStream:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         for choice, request in enumerate(self.requests):
-            async with contextlib.aclosing(generation.stream(request)) as events:
-                async for event in events:
-                    if isinstance(event, Accepted):
-                        self.accepted.set()
-                    else:
-                        yield _encode(self.renderer.event(choice, event))
+            with _told_of(self.prompt):
+                async with contextlib.aclosing(generation.stream(request)) as events:
+                    async for event in events:
+                        if isinstance(event, Accepted):
+                            self.accepted.set()
+                        else:
+                            yield _encode(self.renderer.event(choice, event))
         yield _encode(self.renderer.closing())
 
     def keep_alive(self) -> bytes:

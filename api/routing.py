@@ -46,15 +46,17 @@ def get(handler: Handler, summary: str, answer: Schema, keyless: bool = False) -
     return Endpoint({"GET": handler}, keyless=keyless, description=Description(summary, answer))
 
 
-def generate(parse, protocol, summary: str, request: Schema, answer: Schema) -> Endpoint:
+def generate(parse, protocol, summary: str, request: Schema, answer: Schema, prompt: str = "messages") -> Endpoint:
     description = Description(summary, answer, request, streams=True)
-    return Endpoint({"POST": generating.endpoint(parse, protocol)}, protocol, description=description)
+    return Endpoint({"POST": generating.endpoint(parse, protocol, prompt)}, protocol, description=description)
 
 
 ENDPOINTS = {
     r"chat/completions": generate(chat.parse, "openai", "OpenAI Chat Completions", requests.CHAT, answers.CHAT),
-    r"completions": generate(completions.parse, "openai", "Raw prompts", requests.COMPLETION, answers.COMPLETION),
-    r"responses": generate(responses.parse, "openai", "OpenAI Responses", requests.RESPONSE, answers.RESPONSE),
+    r"completions": generate(
+        completions.parse, "openai", "Raw prompts", requests.COMPLETION, answers.COMPLETION, "prompt"
+    ),
+    r"responses": generate(responses.parse, "openai", "OpenAI Responses", requests.RESPONSE, answers.RESPONSE, "input"),
     r"messages": generate(messages.parse, "anthropic", "Anthropic Messages", requests.MESSAGES, answers.MESSAGE),
     r"messages/count_tokens": Endpoint(
         {"POST": count.count_tokens},

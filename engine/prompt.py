@@ -202,7 +202,8 @@ async def encode(codec: Codec, card: ModelCard, request: GenerationRequest) -> P
         wrong = largest if largest >= card.vocab_size else smallest
         note = "" if request.prompt_ids is not None else f" {card.tokenizer_note}".rstrip()
         raise InvalidRequest(
-            f"Token id {wrong} is outside the vocabulary of {card.id} (0 to {card.vocab_size - 1}).{note}"
+            f"Token id {wrong} is outside the vocabulary of {card.id} (0 to {card.vocab_size - 1}).{note}",
+            None if request.prompt_ids is None else "messages",
         )
     return prompt
 

@@ -357,6 +357,21 @@ def test_context_errors_in_the_words_that_clients_parse(http, script):
     assert told.startswith("input length and `max_tokens` exceed context limit: 4000 + 256 > 4096")
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (CHAT, chat(), "messages"),
+        ("/v1/completions", {"model": "m", "prompt": "hi"}, "prompt"),
+        ("/v1/responses", {"model": "m", "input": "hi"}, "input"),
+    ],
+)
+def test_what_is_wrong_with_the_prompt_is_told_of_the_field_that_holds_it(http, script, path, body, param):
+    for failure in (ContextOverflow("x", 5000, 256, 4096), InvalidRequest("The prompt is empty.", "messages")):
+        script.steps = [failure]
+        for stream in (False, True):
+            assert http.post(path, json=body | {"stream": stream}).json()["error"]["param"] == param
+
+
 # --- errors after it --------------------------------------------------------------------------------------------------
 
 

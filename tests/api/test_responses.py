@@ -265,6 +265,7 @@ def test_logprobs_where_they_are_included(http, script):
         ({"background": True}, "background"),
         ({"input": []}, "input"),
         ({"input": None}, "input"),
+        ({"input": [{"type": "web_search_call"}]}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input.0"),
         ({"input": [{"type": "hologram"}]}, "input.0.type"),
         ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input.0"),
