@@ -26,6 +26,7 @@ from ..errors import Refused
 from ..fields import Fields, required, tool_name, type_name, unhonoured
 from ..sampling import parse_sampling
 from ..seal import unseal
+from .client_tools import ClientTool, client_tool
 
 UNHONOURED = ("context_management", "output_config.task_budget")
 ROLES = ("user", "assistant", "system")
@@ -257,21 +258,30 @@ def _tools(fields: Fields, referenced: list[str]) -> tuple[list[dict[str, Any]],
     hosted = []
     for item in fields.objects("tools"):
         name = tool_name(item) if item.string("type") != "mcp_toolset" else "mcp_toolset"
-        if item.string("type") not in _CLIENT_TOOL_TYPES and "input_schema" not in item:
+        known = _client_tool(item)
+        if known is None:
             hosted.append((item.path, name))
         elif not item.boolean("defer_loading") or name in referenced:
-            strict = item.boolean("strict")
-            tools[name] = function_tool(name, _description(item), item.mapping("input_schema"), strict)
+            description = _description(item, known.description)
+            schema = item.mapping("input_schema") or known.input_schema
+            tools[name] = function_tool(name, description, schema, item.boolean("strict"))
     loaded = [tools.pop(name) for name in referenced if name in tools]
     return [*tools.values(), *loaded], hosted
 
 
-def _description(tool: Fields) -> str | None:
+def _client_tool(item: Fields) -> ClientTool | None:
+    """What the protocol knows of a tool that the client runs: nothing of one of its own making. None for the others."""
+    kind = item.string("type")
+    is_own = kind in _CLIENT_TOOL_TYPES or "input_schema" in item
+    return client_tool(kind) or (ClientTool("", {}) if is_own else None)
+
+
+def _description(tool: Fields, default: str) -> str:
     """With the examples that may stand beside it: a template knows no field for them."""
     examples = [json.dumps(example.values, ensure_ascii=False) for example in tool.objects("input_examples")]
     if not examples:
-        return tool.string("description")
-    return "\n".join([tool.string("description", ""), "Examples of its input:", *examples]).lstrip()
+        return tool.string("description", default)
+    return "\n".join([tool.string("description", default), "Examples of its input:", *examples]).lstrip()
 
 
 def _tool_choice(fields: Fields, tools: list[dict[str, Any]]) -> ToolChoice:

@@ -1,5 +1,8 @@
+from typing import get_args
+
 import anthropic
 import pytest
+from anthropic.types import beta
 from engine_script import HELLO, THINK_AND_CALL, finished, prefill
 from wire import claude, post_stream
 
@@ -210,6 +213,77 @@ def test_a_tool_of_the_provider_is_left_out_and_told(http, script):
     assert script.request.tools == []
     assert "web_search" in script.request.messages[0]["content"]
     assert "web_search" in answer["smoe"]["ignored"][0]
+
+
+BUILT_IN = [
+    {"type": "bash_20250124", "name": "bash"},
+    {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool", "max_characters": 10000},
+    {"type": "memory_20250818", "name": "memory"},
+]
+MEMORY_COMMANDS = [
+    beta.BetaMemoryTool20250818ViewCommand,
+    beta.BetaMemoryTool20250818CreateCommand,
+    beta.BetaMemoryTool20250818StrReplaceCommand,
+    beta.BetaMemoryTool20250818InsertCommand,
+    beta.BetaMemoryTool20250818DeleteCommand,
+    beta.BetaMemoryTool20250818RenameCommand,
+]
+
+
+def shown(http, script, *tools):
+    """name -> the schema under which the model sees the tool."""
+    functions = (tool["function"] for tool in neutral(http, script, tools=list(tools)).tools)
+    return {function["name"]: function["parameters"] for function in functions}
+
+
+def test_tools_of_the_protocol_that_the_client_runs_are_functions(sdk, http, script):
+    script.steps = [
+        prefill(),
+        ToolCallStart(0, "call_a", "bash"),
+        ToolCallDelta(0, '{"command": "ls"}'),
+        finished("tool_calls"),
+    ]
+    answer = sdk.messages.create(**claude(tools=BUILT_IN, tool_choice={"type": "any"}))
+
+    assert (answer.stop_reason, answer.content[0].name, answer.content[0].input) == (
+        "tool_use",
+        "bash",
+        {"command": "ls"},
+    )
+    assert [tool["function"]["name"] for tool in script.request.tools] == [tool["name"] for tool in BUILT_IN]
+    assert "ignored" not in answer.to_dict()["smoe"]
+    assert all(message["role"] != "system" for message in script.request.messages)
+    assert all(tool["function"]["description"] for tool in script.request.tools)
+    bash = script.request.tools[0]["function"]["parameters"]
+    assert (set(bash["properties"]), bash["required"]) == ({"command", "restart"}, ["command"])
+
+
+def test_the_memory_tool_takes_what_the_sdk_reads(http, script):
+    memory = shown(http, script, BUILT_IN[2])["memory"]
+    fields = [set(command.model_fields) for command in MEMORY_COMMANDS]
+    names = [get_args(command.model_fields["command"].annotation)[0] for command in MEMORY_COMMANDS]
+
+    assert set(memory["properties"]) == set.union(*fields)
+    assert set(memory["required"]) == set.intersection(*fields)
+    assert memory["properties"]["command"]["enum"] == names
+
+
+@pytest.mark.parametrize(
+    ("kind", "commands", "inserted"),
+    [
+        ("text_editor_20250728", ["view", "create", "str_replace", "insert"], "insert_text"),
+        ("text_editor_20250429", ["view", "create", "str_replace", "insert"], "insert_text"),
+        ("text_editor_20250124", ["view", "create", "str_replace", "insert", "undo_edit"], "new_str"),
+        ("text_editor_20241022", ["view", "create", "str_replace", "insert", "undo_edit"], "new_str"),
+    ],
+)
+def test_the_text_editor_is_that_of_its_date(http, script, kind, commands, inserted):
+    """https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/text-editor-tool"""
+    editor = shown(http, script, {"type": kind, "name": "edit"})["edit"]
+    known = {"command", "path", "file_text", "old_str", "new_str", "insert_line", "view_range", inserted}
+    assert set(editor["properties"]) == known
+    assert editor["properties"]["command"]["enum"] == commands
+    assert editor["required"] == ["command", "path"]
 
 
 def test_what_would_change_the_answer_and_is_not_honoured_is_told(http):
