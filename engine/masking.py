@@ -6,6 +6,7 @@ from fleet.catalog import ModelCard
 
 from .constraints import TokenMasks, Vocabulary, grammar_for, wants_strict_calls
 from .constraints.marks import Marks
+from .errors import InvalidRequest
 from .job import MaskProvider
 from .messages import GenerationRequest
 from .prompt import Codec, Prompt, in_thread
@@ -22,9 +23,15 @@ async def masks_for(request: GenerationRequest, card: ModelCard, codec: Codec, p
 
 
 def _masks(request: GenerationRequest, card: ModelCard, codec: Codec, prompt: Prompt) -> MaskProvider | None:
-    grammar = grammar_for(request, codec.profile.family, Marks(codec.special_tokens))
-    if grammar is None:
-        return None
+    try:
+        grammar = grammar_for(request, codec.profile.family, Marks(codec.special_tokens))
+        return None if grammar is None else _following(grammar, card, codec, request, prompt)
+    except InvalidRequest as error:
+        error.param = error.param or (request.constraint and request.constraint.param)
+        raise
+
+
+def _following(grammar: str, card: ModelCard, codec: Codec, request: GenerationRequest, prompt: Prompt) -> MaskProvider:
     tags = codec.profile.reasoning if request.messages else None
     opened = tags is not None and prompt.end.rstrip().endswith(tags[0])
     return TokenMasks(grammar, _vocabulary(card, codec), tags, codec.added_ids.get(tags[0]) if tags else None, opened)

@@ -33,6 +33,7 @@ class Constraint:
 
     kind: Literal["json_schema", "json_object", "regex", "lark"]
     value: Any = None
+    param: str | None = field(default=None, compare=False)  # the field's path in the request
 
 
 @dataclass(frozen=True, slots=True)

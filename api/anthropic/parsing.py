@@ -319,7 +319,7 @@ def _format(fields: Fields | None) -> Constraint | None:
     fields.choice("type", ("json_schema",))
     if not isinstance(fields.raw("schema"), dict | bool):
         raise fields.fail("schema", "must be a JSON schema (an object).")
-    return Constraint("json_schema", fields.raw("schema"))
+    return Constraint("json_schema", fields.raw("schema"), fields.at("schema"))
 
 
 def _reasoning(fields: Fields, config: Fields) -> tuple[bool | None, dict[str, Any]]:

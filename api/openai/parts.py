@@ -105,11 +105,13 @@ def parse_format(fields: Fields | None) -> Constraint | None:
         holder = fields.object("json_schema") or fields
         if not isinstance(holder.raw("schema"), dict | bool):
             raise holder.fail("schema", "must be a JSON schema (an object).")
-        return Constraint("json_schema", holder.raw("schema"))
+        return Constraint("json_schema", holder.raw("schema"), holder.at("schema"))
     if kind == "regex":
-        return Constraint("regex", required(fields, "regex" if "regex" in fields else "pattern"))
+        name = "regex" if "regex" in fields else "pattern"
+        return Constraint("regex", required(fields, name), fields.at(name))
     if kind in ("grammar", "lark"):
-        return Constraint("lark", required(fields, "grammar" if "grammar" in fields else "lark"))
+        name = "grammar" if "grammar" in fields else "lark"
+        return Constraint("lark", required(fields, name), fields.at(name))
     return None
 
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from .marks import Marks
-from .schemas import Schema, part
-
-
-def json_rule(rule: str, schema: Schema) -> str:
-    return f"{rule}: %json {json.dumps(schema, ensure_ascii=False)}\n"
-
+from .schemas import Schema, json_rule, part
 
 # (marks, rule, tool name, prepared schema, what of the head has been written) -> rules
 Rules = Callable[[Marks, str, str, Schema, str], str]

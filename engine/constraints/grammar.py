@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from ..errors import InvalidRequest
 from ..messages import Constraint, GenerationRequest
-from .call_formats import CallFormat, call_format, json_rule
+from .call_formats import CallFormat, call_format
+from .faults import fault_of
 from .marks import Marks
-from .schemas import loosened, prepared
+from .schemas import Schema, by_parameter, json_rule, loosened, prepared
 
 _ANALYSIS = "<|channel|>analysis<|message|>"
 
@@ -53,9 +56,35 @@ def _each_call(
     names = [f"call{number}" for number in range(len(tools))]
     rules = f"call: {' | '.join(names)}\n"
     for rule, tool in zip(names, map(_function, tools), strict=True):
-        strict, parameters = bool(tool.get("strict")), tool.get("parameters") or {"type": "object"}
-        schema = prepared(parameters, exact=strict) if strict or held else loosened(parameters)
-        rules += form.call(marks, rule, tool["name"], schema, written)
+        rules += _one_call(rule, tool, form, marks, written, held)
+    return rules
+
+
+def _one_call(rule: str, tool: dict[str, Any], form: CallFormat, marks: Marks, written: str, held: bool) -> str:
+    """A strict tool is held to the letter or refused; any other one as far as the library can."""
+    parameters = tool.get("parameters") or {"type": "object"}
+
+    def rules(schema: Schema) -> str:
+        return form.call(marks, rule, tool["name"], schema, written)
+
+    def fault(rules: str) -> str:
+        return fault_of(f"start: {rule}\n{rules}")
+
+    if tool.get("strict"):
+        return _held_to_the_letter(tool["name"], lambda: rules(prepared(parameters, exact=True)), fault)
+    if not held:
+        return rules(loosened(parameters))
+    whole = rules(prepared(parameters, exact=False))
+    return rules(by_parameter(parameters)) if fault(whole) else whole
+
+
+def _held_to_the_letter(name: str, write: Callable[[], str], fault: Callable[[str], str]) -> str:
+    try:
+        rules = write()
+        if found := fault(rules):
+            raise InvalidRequest(f"the schema or grammar cannot be enforced: {found}")
+    except InvalidRequest as error:
+        raise InvalidRequest(f"strict tool {name[:80]!r}: {error.message}", "tools") from error
     return rules
 
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Sequence
 
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 
 from ..errors import InvalidRequest
+from .faults import reason
 
 _FEW = 64  # up to this many tokens are listed by id; more are sent as a bit set
-_ONE_OF = (
-    "alternatives of oneOf must exclude each other visibly (by type, or by a required property with other constants); "
-    "use anyOf where they do not."
-)
-_QUOTED_LINE = re.compile(r"\n +\d+ \| ")
 _TAIL = 16  # ids that are looked back at for the closing tag of thinking
 
 
@@ -67,7 +62,7 @@ class TokenMasks:
     def _refuse_errors(self) -> None:
         """A matcher that has reached its limits stops too: its text so far is no whole one."""
         if self._matcher.is_error():
-            raise InvalidRequest(f"the schema or grammar cannot be enforced: {_reason(self._matcher)}")
+            raise InvalidRequest(f"the schema or grammar cannot be enforced: {reason(self._matcher.get_error())}")
 
     def _accept(self, id: int) -> None:
         if self._in_thought:
@@ -91,13 +86,3 @@ class TokenMasks:
         if len(allowed) <= _FEW:
             return "only:" + ";".join(map(str, allowed)) if len(allowed) else "none"
         return "bits:" + base64.b64encode(np.packbits(bits, bitorder="little").tobytes()).decode()
-
-
-def _reason(matcher: LLMatcher) -> str:
-    """The library's words, without its own state, or the grammar that it quotes where the fault is in a schema."""
-    text = matcher.get_error().partition("<state>")[0].replace("NoExtensionBias", "no finite text fits it")
-    _, of_schema, fault = text.partition("failed to compile JSON schema: ")
-    if of_schema:
-        text = _QUOTED_LINE.split(fault)[0].replace("Unimplemented keys:", "these keywords are not supported:")
-        text = text.replace("oneOf constraints are not supported. Enable", _ONE_OF + "\0").partition("\0")[0]
-    return " ".join(text.split())[:300]

@@ -257,6 +257,13 @@ def test_response_format(http, script, form, expected):
     assert script.request.constraint == expected
 
 
+def test_a_constraint_tells_its_place(http, script):
+    """So that the 400 of a schema that cannot be enforced names the field."""
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"not": {}}}}
+    http.post(PATH, json=chat(response_format=form))
+    assert script.request.constraint.param == "response_format.json_schema.schema"
+
+
 def test_reasoning_effort_and_template_kwargs(http, script):
     http.post(PATH, json=chat(reasoning_effort="high", chat_template_kwargs={"tone": "dry"}))
     assert script.request.reasoning is True

@@ -232,6 +232,62 @@ def test_alternatives_that_overlap_are_refused_where_a_tool_is_strict_only(base_
     assert "call0" not in refused.value.message
 
 
+UNENFORCEABLE = [
+    {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+    {"type": "string", "format": "path"},
+    {"type": "string", "format": "uri-reference"},
+    {"type": "string", "pattern": "^(?!-)x"},
+    {"not": {"type": "null"}},
+    {"if": {"type": "string"}, "then": {"minLength": 2}},
+    {"type": "object", "minProperties": 2},
+    {"type": "object", "patternProperties": {"(?=a)": {"type": "string"}}},
+    {"$ref": "https://example.com/schema"},
+    {"type": "string", "minLength": 3, "maxLength": 2},
+    {"type": "array", "items": {"enum": 5}},
+    {"type": "object", "properties": {"a": {"type": "null"}}, "required": [["a"]]},
+    False,
+]
+
+
+@pytest.mark.parametrize("schema", UNENFORCEABLE)
+@pytest.mark.parametrize("family", ["hermes", "qwen-coder"])
+def test_a_forced_tool_that_is_not_strict_is_held_as_far_as_it_can_be(family, schema, base_tokenizer):
+    """One word that the library lacks costs that word: the other parameters, and what is required, are held."""
+    parameters = {**PARAMETERS, "properties": {**PARAMETERS["properties"], "x": schema}}
+    tokenizer = Tokenizer.from_str(base_tokenizer)
+    request = GenerationRequest(model=None, tools=weather_with(parameters), tool_choice=ToolChoice("required"))
+    masks = TokenMasks(grammar_for(request, family, Marks({})), Vocabulary(base_tokenizer, 512, [EOS]))
+    closers, tag = set(tokenizer.encode('"}]<').ids), tokenizer.encode(FREE_TEXT_CLOSING.get(family, "")).ids
+    parser = ReplyParser(profile_for(TEMPLATE_MARK[family], {}), request.tools)
+    reply = walk(masks, tokenizer, random.Random(3), limit=4000, prefer=closers, closing=tag)
+    events = parser.feed(reply) + parser.finish()
+    arguments = json.loads("".join(event.arguments for event in events if isinstance(event, ToolCallDelta)))
+    arguments.pop("x", None)
+    if family in FREE_TEXT_CLOSING:
+        arguments["city"] = arguments["city"][:12]
+    jsonschema.validate(arguments, {**PARAMETERS, "additionalProperties": True})
+
+
+def test_what_is_left_of_a_schema_keeps_its_types(base_tokenizer):
+    """The pattern goes, the type, the other pattern and the key that is required stay."""
+    inner = {"a": {"type": "string", "pattern": "(?=x)"}, "b": {"type": "string", "pattern": "^[0-9]{2}$"}}
+    parameters = {"type": "object", "properties": inner, "required": ["a", "b"], "additionalProperties": False}
+    request = GenerationRequest(model=None, tools=weather_with(parameters), tool_choice=ToolChoice("required"))
+    tokenizer, grammar = Tokenizer.from_str(base_tokenizer), grammar_for(request, "hermes", Marks({}))
+    vocabulary = Vocabulary(base_tokenizer, 512, [EOS])
+    head = '<tool_call>\n{"name": "weather", "arguments": {"a": '
+    for written, fits in [('"y", "b": "12"}', True), ("5", False), ('"y", "b": "1a', False), ('"y"}', False)]:
+        assert taken(TokenMasks(grammar, vocabulary), tokenizer, head + written)[0] is fits
+
+
+@pytest.mark.parametrize("mode", ["required", "auto"])
+def test_a_strict_tool_that_cannot_be_held_is_named(mode):
+    tools = [TOOLS[1], *weather_with({"type": "object", "properties": {"a": {"format": "path"}}}, strict=True)]
+    with pytest.raises(InvalidRequest, match=r"'weather'.*Unknown format: path") as refused:
+        grammar_for(GenerationRequest(model=None, tools=tools, tool_choice=ToolChoice(mode)), "hermes", Marks({}))
+    assert refused.value.param == "tools"
+
+
 @pytest.mark.parametrize("family", FREE_TEXT_CLOSING)
 def test_a_parameter_may_refer_to_definitions_of_its_tool(family, base_tokenizer):
     """Each parameter is a rule of its own where a family writes tags around it."""

@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from engine import generation, records, worker
 from engine.errors import EngineFailed, InvalidRequest, ModelUnavailable
 from engine.messages import (
+    Constraint,
     Echo,
     Finished,
     GenerationRequest,
@@ -328,3 +329,10 @@ async def test_a_fast_engine_does_not_starve_others(fleet, says, double):
         if isinstance(event, Finished):
             assert turns - before >= deltas // generation.BREATH - 1
     task.cancel()
+
+
+async def test_a_schema_that_cannot_be_enforced_is_refused_with_its_place(fleet):
+    form = Constraint("json_schema", {"not": {}}, "text.format.schema")
+    with pytest.raises(InvalidRequest, match=r'not supported: \["not"\]') as refused:
+        await run(constraint=form)
+    assert refused.value.param == "text.format.schema"
