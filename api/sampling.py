@@ -15,7 +15,7 @@ NUMBERS = {
 }
 TOP_K = (-1, 1_000_000)
 SEED = (-(2**63), 2**64 - 1)
-REPETITION_PENALTIES = ("repetition_penalty", "rep_penalty")  # the first that is there counts
+REPETITION_PENALTIES = ("repetition_penalty", "rep_penalty", "repeat_penalty")  # the first that is there counts
 LARGEST_REPETITION_PENALTY = 10
 LARGEST_BIAS = 100
 LONGEST_ID = 18  # digits

@@ -30,10 +30,11 @@ from ..report import report, waiting_state
 from ..sampling import parse_sampling
 from ..sse import Frame
 from . import common, functions, parts
+from .constraints import parse_constraint
 from .messages import parse_messages
 
 MAX_TOP_LOGPROBS = 20
-UNHONOURED = ("verbosity", "moderation")
+UNHONOURED = ("verbosity", "moderation", *common.UNHONOURED)
 DONE = Frame("[DONE]")
 
 
@@ -107,7 +108,7 @@ def parse(fields: Fields, request: Request) -> ChatCall:
         logprobs=_wanted_logprobs(fields),
         tools=tools,
         tool_choice=(functions.parse_choice if older else parts.parse_tool_choice)(fields, tools),
-        constraint=parts.parse_format(fields.object("response_format")),
+        constraint=parse_constraint(fields),
         continue_final_message=_continues(fields, messages),
         reasoning=reasoning,
         template_kwargs=template_kwargs,

@@ -12,6 +12,19 @@ from ..fields import Fields, tool_name
 from . import parts
 
 MAX_CHOICES = 16
+# Of chat and completions, in the spelling of llama.cpp, vLLM and Ollama.
+UNHONOURED = (
+    "grammar",
+    "guided_grammar",
+    "structured_outputs.grammar",
+    "structured_outputs.json_object",
+    "structured_outputs.structural_tag",
+    "format",
+    "min_tokens",
+    "ignore_eos",
+    "stop_token_ids",
+    "n_predict",
+)
 FINISH_REASONS = {
     "stop": "stop",
     "stop_sequence": "stop",

@@ -13,12 +13,13 @@ from engine.messages import Echo, Event, Finished, GenerationRequest, TextDelta,
 
 from ..errors import Failure
 from ..exchange import Request, new_id
-from ..fields import Fields
+from ..fields import Fields, unhonoured
 from ..replies import Reply
 from ..report import report, waiting_state
 from ..sampling import parse_sampling
 from ..sse import Frame
-from . import common, parts
+from . import common
+from .constraints import parse_constraint
 
 MAX_PROMPTS = 64
 MAX_LOGPROBS = 20
@@ -32,6 +33,7 @@ class CompletionCall:
     choices: int  # for each prompt
     include_usage: bool = False
     logprobs: bool = False
+    ignored: tuple[str, ...] = ()
     id: str = field(default_factory=lambda: new_id("cmpl-"))
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -44,7 +46,7 @@ class CompletionCall:
         return self.envelope(finished[0].model, choices) | {
             "usage": self.usage(finished),
             "timings": common.timings(finished[-1]),
-            "smoe": report(finished[-1]),
+            "smoe": report(finished[-1], self.ignored),
         }
 
     def _choice(self, index: int, reply: Reply) -> dict[str, Any]:
@@ -94,7 +96,7 @@ def parse(fields: Fields, request: Request) -> CompletionCall:
         stop=common.stops(fields),
         logprobs=wanted,
         echo=echo,
-        constraint=parts.parse_format(fields.object("response_format")),
+        constraint=parse_constraint(fields),
     )
     each = common.choices(generation, count)
     return CompletionCall(
@@ -103,6 +105,7 @@ def parse(fields: Fields, request: Request) -> CompletionCall:
         choices=count,
         include_usage=options.boolean("include_usage"),
         logprobs=wanted is not None,
+        ignored=unhonoured(fields, common.UNHONOURED),
     )
 
 
@@ -212,7 +215,7 @@ class CompletionStream:
 
     def _finish(self, index: int, event: Finished) -> Frame:
         self.finished.append(event)
-        extra: dict[str, Any] = {"smoe": report(event), "timings": common.timings(event)}
+        extra: dict[str, Any] = {"smoe": report(event, self.call.ignored), "timings": common.timings(event)}
         if len(self.finished) == len(self.call.requests) and not self.call.include_usage:
             extra["usage"] = self.call.usage(self.finished)
         return self._frame([choice(index, "", common.FINISH_REASONS[event.reason], None)], **extra)

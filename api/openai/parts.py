@@ -99,9 +99,9 @@ def parse_format(fields: Fields | None) -> Constraint | None:
     if fields is None:
         return None
     kind = fields.choice("type", FORMATS, "text")
-    if kind == "json_object":
+    if kind == "json_object" and "schema" not in fields:
         return Constraint("json_object")
-    if kind == "json_schema":
+    if kind in ("json_object", "json_schema"):  # llama.cpp and others spell a schema as an object's
         holder = fields.object("json_schema") or fields
         if not isinstance(holder.raw("schema"), dict | bool):
             raise holder.fail("schema", "must be a JSON schema (an object).")

@@ -68,7 +68,16 @@ SAMPLING = {
 }
 COMMON = {"model": STRING, "stream": BOOLEAN, **SAMPLING}
 STREAM_OPTIONS = body(include_usage=BOOLEAN)
+CHOICE = array({"type": "string", "minLength": 1}, least=1)
 FORMAT = body(type=words(parts.FORMATS), json_schema=OBJECT, schema=OBJECT, regex=STRING, grammar=STRING)
+CONSTRAINTS = {
+    "response_format": FORMAT,
+    "json_schema": either(OBJECT, STRING),
+    "guided_json": either(OBJECT, STRING),
+    "guided_regex": STRING,
+    "guided_choice": CHOICE,
+    "structured_outputs": body(json=either(OBJECT, STRING), regex=STRING, choice=CHOICE),
+}
 FUNCTION = body(
     ["name"], name={"type": "string", "minLength": 1}, description=STRING, parameters=OBJECT, strict=BOOLEAN
 )
@@ -101,7 +110,7 @@ CHAT = body(
     parallel_tool_calls=BOOLEAN,
     functions=array(FUNCTION),
     function_call=either(words(functions.CHOICES), OBJECT),
-    response_format=FORMAT,
+    **CONSTRAINTS,
     reasoning_effort=words(parts.EFFORTS),
     chat_template_kwargs=TEMPLATE_KWARGS,
     continue_final_message=BOOLEAN,
@@ -120,7 +129,7 @@ COMPLETION = body(
     stop=stops(MAX_STOPS),
     echo=BOOLEAN,
     logprobs=integer(0, completions.MAX_LOGPROBS),
-    response_format=FORMAT,
+    **CONSTRAINTS,
     stream_options=STREAM_OPTIONS,
     **COMMON,
 )

@@ -257,6 +257,64 @@ def test_response_format(http, script, form, expected):
     assert script.request.constraint == expected
 
 
+@pytest.mark.parametrize("name", ["repetition_penalty", "rep_penalty", "repeat_penalty"])
+def test_a_repetition_penalty_in_every_spelling(http, script, name):
+    http.post(PATH, json=chat(**{name: 1.0}))
+    assert script.request.sampling == Sampling(repetition_penalty=1.0)
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected", "param"),
+    [
+        (
+            {"response_format": {"type": "json_object", "schema": SCHEMA}},
+            Constraint("json_schema", SCHEMA),
+            "response_format.schema",
+        ),
+        ({"json_schema": SCHEMA}, Constraint("json_schema", SCHEMA), "json_schema"),
+        ({"guided_json": SCHEMA}, Constraint("json_schema", SCHEMA), "guided_json"),
+        ({"guided_json": json.dumps(SCHEMA)}, Constraint("json_schema", SCHEMA), "guided_json"),
+        ({"guided_regex": "a+"}, Constraint("regex", "a+"), "guided_regex"),
+        ({"guided_choice": ["yes", 'n"o']}, Constraint("lark", 'start: "yes" | "n\\"o"'), "guided_choice"),
+        ({"structured_outputs": {"json": SCHEMA}}, Constraint("json_schema", SCHEMA), "structured_outputs.json"),
+        ({"structured_outputs": {"choice": ["a"]}}, Constraint("lark", 'start: "a"'), "structured_outputs.choice"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+        ("/v1/completions", {"prompt": "x"}),
+    ],
+)
+def test_constraints_in_other_servers_spelling(http, script, path, body, fields, expected, param):
+    answer = http.post(path, json={**body, **fields})
+    assert "ignored" not in answer.json()["smoe"]
+    assert (script.request.constraint, script.request.constraint.param) == (expected, param)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"json_schema": 5}, "json_schema"),
+        ({"guided_json": "{"}, "guided_json"),
+        ({"guided_choice": []}, "guided_choice"),
+        ({"guided_choice": ["a", ""]}, "guided_choice"),
+        ({"guided_regex": 1}, "guided_regex"),
+        ({"structured_outputs": {"regex": 1}}, "structured_outputs.regex"),
+        ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "guided_regex"),
+        ({"response_format": {"type": "json_object", "schema": 5}}, "response_format.schema"),
+    ],
+)
+def test_constraints_that_are_none_or_two(http, script, fields, param):
+    answer = http.post(PATH, json=chat(**fields))
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    assert script.requests == []
+
+
 def test_a_constraint_tells_its_place(http, script):
     """So that the 400 of a schema that cannot be enforced names the field."""
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"not": {}}}}
@@ -364,6 +422,27 @@ def test_what_would_change_the_answer_and_is_not_honoured_is_told(http, field):
     answer = http.post(PATH, json=chat(**{field: "low"})).json()
     assert answer["smoe"]["ignored"] == [f"{field}: this server does not have it"]
     assert "ignored" not in http.post(PATH, json=chat(**{field: None})).json()["smoe"]
+
+
+OTHER_SERVERS = {
+    "grammar": 'root ::= "yes"',
+    "guided_grammar": 'root ::= "yes"',
+    "format": "json",
+    "min_tokens": 3,
+    "ignore_eos": True,
+    "stop_token_ids": [1],
+    "n_predict": 5,
+}
+
+
+@pytest.mark.parametrize("field", OTHER_SERVERS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_other_servers_fields_that_are_not_honoured_are_told(http, field, stream):
+    bodies = {PATH: chat(), "/v1/completions": {"prompt": "x"}}
+    for path, body in bodies.items():
+        body |= {field: OTHER_SERVERS[field], "stream": stream}
+        told = [data for _, data in post_stream(http, path, body)][-2] if stream else http.post(path, json=body).json()
+        assert told["smoe"]["ignored"] == [f"{field}: this server does not have it"]
 
 
 # --- functions, the older form of tools ------------------------------------------------------------------------------
