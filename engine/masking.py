@@ -9,7 +9,7 @@ from .constraints.marks import Marks
 from .errors import InvalidRequest
 from .job import MaskProvider
 from .messages import GenerationRequest
-from .prompt import Codec, Prompt, in_thread
+from .prompt import END_LENGTH, Codec, Prompt, in_thread
 
 _vocabularies: dict[tuple[int, int], tuple[Codec, Vocabulary]] = {}  # by codec and the vault's vocabulary size
 
@@ -24,17 +24,54 @@ async def masks_for(request: GenerationRequest, card: ModelCard, codec: Codec, p
 
 def _masks(request: GenerationRequest, card: ModelCard, codec: Codec, prompt: Prompt) -> MaskProvider | None:
     try:
-        grammar = grammar_for(request, codec.profile.family, Marks(codec.special_tokens))
-        return None if grammar is None else _following(grammar, card, codec, request, prompt)
+        return _begin(request, card, codec, prompt)
     except InvalidRequest as error:
         error.param = error.param or (request.constraint and request.constraint.param)
         raise
 
 
-def _following(grammar: str, card: ModelCard, codec: Codec, request: GenerationRequest, prompt: Prompt) -> MaskProvider:
+def _begin(request: GenerationRequest, card: ModelCard, codec: Codec, prompt: Prompt) -> TokenMasks | None:
+    """Masks that have followed what the prompt has begun of the reply."""
+    thinks, begun = _begun(request, codec, prompt)
+    masks = _from_the_start(request, card, codec, thinks)
+    if masks is None or not begun or masks.begin(begun):
+        return masks
+    if request.constraint is None or request.tool_choice.mode in ("required", "named"):
+        return masks  # text may stand before calls
+    masks = _from_the_start(request, card, codec, thinks, spaced=True)
+    if masks is None or masks.begin(begun):
+        return masks
+    raise InvalidRequest(
+        "The last assistant message is continued, and nothing that the request's schema or grammar allows begins as it "
+        "does: send the beginning of such a text there, or leave the message out.",
+        "messages",
+    )
+
+
+def _from_the_start(
+    request: GenerationRequest, card: ModelCard, codec: Codec, thinks: bool, spaced: bool = False
+) -> TokenMasks | None:
+    grammar = grammar_for(request, codec.profile.family, Marks(codec.special_tokens), spaced)
+    if grammar is None:
+        return None
     tags = codec.profile.reasoning if request.messages else None
-    opened = tags is not None and prompt.end.rstrip().endswith(tags[0])
-    return TokenMasks(grammar, _vocabulary(card, codec), tags, codec.added_ids.get(tags[0]) if tags else None, opened)
+    return TokenMasks(grammar, _vocabulary(card, codec), tags, codec.added_ids.get(tags[0]) if tags else None, thinks)
+
+
+def _begun(request: GenerationRequest, codec: Codec, prompt: Prompt) -> tuple[bool, list[int]]:
+    """-> whether the reply begins inside of thinking; the ids of the answer that the prompt has begun already."""
+    tags = codec.profile.reasoning if request.messages else None
+    if not request.continue_final_message:
+        return tags is not None and prompt.end.rstrip().endswith(tags[0]), []
+    text = request.messages[-1]["content"].lstrip()
+    if not prompt.end.endswith(text[-END_LENGTH:]):  # the template has stripped it
+        text = text.rstrip()
+    if tags is not None:
+        _, closing, answer = text.rpartition(tags[1])
+        if not closing and answer.startswith(tags[0]):
+            return True, []
+        text = answer.lstrip() if closing else answer
+    return False, codec.encode_reply(text)
 
 
 def _vocabulary(card: ModelCard, codec: Codec) -> Vocabulary:

@@ -84,6 +84,10 @@ class Codec:
             return self._tokenized(request.text_prompt.replace(SEAM, ""), add_special_tokens=True)
         return self._tokenized(self._render(request), add_special_tokens=False)
 
+    def encode_reply(self, text: str) -> list[int]:
+        """Of text that an assistant's message holds, as `encode` has it there."""
+        return self._tokenized(self._reply_seams.put(text), add_special_tokens=False).ids
+
     def _tokenized(self, text: str, add_special_tokens: bool) -> Prompt:
         def encode(piece: str) -> list[int]:
             return self._tokenizer(piece, add_special_tokens=add_special_tokens)["input_ids"]

@@ -15,19 +15,25 @@ from .schemas import Schema, by_parameter, json_rule, loosened, prepared
 _ANALYSIS = "<|channel|>analysis<|message|>"
 
 
-def grammar_for(request: GenerationRequest, family: str, marks: Marks) -> str | None:
-    """None where the request demands nothing. With tools and a schema, the reply is either of them."""
+def grammar_for(request: GenerationRequest, family: str, marks: Marks, spaced: bool = False) -> str | None:
+    """None where the request demands nothing. With tools and a schema, the reply is either of them.
+
+    spaced: white space may stand wherever JSON has it, which a text that the client has begun may need.
+    """
     if wants_strict_calls(request):
         return _strict_calls(request, call_format(family, marks), marks)
     must_call = request.tool_choice.mode in ("required", "named")
-    answer = _answer_rules(request.constraint) if request.constraint and not must_call else None
+    answer = _answer_rules(request.constraint, spaced) if request.constraint and not must_call else None
     calls = _call_rules(request, family, marks) if must_call or (answer and _may_call(request)) else None
     if request.constraint and request.constraint.kind == "lark" and not calls:
         return request.constraint.value
     if not (answer or calls):
         return None
     alternatives = [name for name, rules in (("answer", answer), ("calls", calls)) if rules]
-    return _start(" | ".join(alternatives), answer, family, marks) + (answer or "") + (calls or "")
+    body = " | ".join(alternatives)
+    begun = answer is not None and request.continue_final_message
+    start = f"start: {body}\n" if begun else _start(body, answer, family, marks)
+    return start + (answer or "") + (calls or "")
 
 
 def wants_strict_calls(request: GenerationRequest) -> bool:
@@ -102,11 +108,11 @@ def _start(body: str, answer: str | None, family: str, marks: Marks) -> str:
     return f"start: ({marks.literal(_ANALYSIS)} thought {marks.literal('<|start|>assistant')})? ({body})\n{thinking}"
 
 
-def _answer_rules(constraint: Constraint) -> str:
+def _answer_rules(constraint: Constraint, spaced: bool) -> str:
     if constraint.kind == "json_schema":
-        return json_rule("answer", prepared(constraint.value, exact=True))
+        return json_rule("answer", prepared(constraint.value, exact=True, spaced=spaced))
     if constraint.kind == "json_object":
-        return json_rule("answer", prepared({"type": "object"}, exact=True))
+        return json_rule("answer", prepared({"type": "object"}, exact=True, spaced=spaced))
     if constraint.kind == "regex":
         return f"answer: /{constraint.value.replace('/', chr(92) + '/')}/\n"
     return f"answer: %lark {{\n{constraint.value}\n}}\n"

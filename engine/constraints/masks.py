@@ -59,6 +59,15 @@ class TokenMasks:
         self._refuse_errors()
         return "none" if mask is None else self._encode(mask)
 
+    def begin(self, ids: Sequence[int]) -> bool:
+        """The reply goes on from these. False, and nothing has happened, where no text that is allowed begins so."""
+        if self._matcher.validate_tokens(ids) < len(ids):
+            return False
+        self._matcher.consume_tokens(ids)
+        self._may_think = False
+        self._refuse_errors()
+        return True
+
     def _refuse_errors(self) -> None:
         """A matcher that has reached its limits stops too: its text so far is no whole one."""
         if self._matcher.is_error():

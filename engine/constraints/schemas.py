@@ -16,6 +16,7 @@ Schema = dict[str, Any]
 
 # Compact JSON, one way to write it: free white space lets a small model fill its budget with line breaks.
 _STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_SPACED = {"whitespace_flexible": True}
 _DEFINITIONS = ("$defs", "definitions")
 _MAPS = (*_DEFINITIONS, "properties", "patternProperties")  # hold schemas by name
 _SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems", "items", "additionalProperties")  # hold one, or a list of them
@@ -23,12 +24,13 @@ _SHAPE = (*_SCHEMAS, *_DEFINITIONS, "type", "properties", "required", "enum", "c
 _TYPES = {**dict.fromkeys(_MAPS, dict), **dict.fromkeys(("required", "enum"), list)}
 
 
-def prepared(schema: Any, exact: bool) -> Schema:
+def prepared(schema: Any, exact: bool, spaced: bool = False) -> Schema:
     """Not exact: a `oneOf` whose alternatives could hold at once counts as `anyOf`."""
     if isinstance(schema, bool):
         schema = {} if schema else {"enum": []}
     simple = _simplified(schema, exact)
-    return {**simple, "x-guidance": {**_STYLE, "coerce_one_of": not exact, "lenient": not exact}}
+    style = _SPACED if spaced else _STYLE
+    return {**simple, "x-guidance": {**style, "coerce_one_of": not exact, "lenient": not exact}}
 
 
 def json_rule(rule: str, schema: Schema) -> str:
