@@ -10,7 +10,7 @@ from ..messages import Constraint, GenerationRequest
 from .call_formats import CallFormat, call_format
 from .faults import fault_of
 from .marks import Marks
-from .schemas import Schema, by_parameter, json_rule, loosened, prepared
+from .schemas import Schema, json_rule, lenient_forms, loosened, prepared
 
 _ANALYSIS = "<|channel|>analysis<|message|>"
 
@@ -80,8 +80,11 @@ def _one_call(rule: str, tool: dict[str, Any], form: CallFormat, marks: Marks, w
         return _held_to_the_letter(tool["name"], lambda: rules(prepared(parameters, exact=True)), fault)
     if not held:
         return rules(loosened(parameters))
-    whole = rules(prepared(parameters, exact=False))
-    return rules(by_parameter(parameters)) if fault(whole) else whole
+    attempt = ""
+    for attempt in map(rules, lenient_forms(parameters)):
+        if not fault(attempt):
+            break
+    return attempt
 
 
 def _held_to_the_letter(name: str, write: Callable[[], str], fault: Callable[[str], str]) -> str:

@@ -6,7 +6,7 @@ Exactly: what cannot be enforced is refused by name, never left out. Else it is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..errors import InvalidRequest
@@ -21,6 +21,8 @@ _DEFINITIONS = ("$defs", "definitions")
 _MAPS = (*_DEFINITIONS, "properties", "patternProperties")  # hold schemas by name
 _SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems", "items", "additionalProperties")  # hold one, or a list of them
 _SHAPE = (*_SCHEMAS, *_DEFINITIONS, "type", "properties", "required", "enum", "const", "$ref")
+_TYPE_NAMES = ("string", "number", "integer", "boolean", "array", "object", "null")
+_MOST_TRIALS = 256  # of one tool
 _TYPES = {**dict.fromkeys(_MAPS, dict), **dict.fromkeys(("required", "enum"), list)}
 
 
@@ -37,11 +39,49 @@ def json_rule(rule: str, schema: Schema) -> str:
     return f"{rule}: %json {json.dumps(schema, ensure_ascii=False)}\n"
 
 
-def by_parameter(schema: Schema) -> Schema:
-    """Where the library cannot hold the schema as a whole: of each parameter what it can, and which are required."""
+def lenient_forms(schema: Schema) -> Iterator[Schema]:
+    """For a tool that must be called and is not strict: its schema, then with less of what the library may refuse."""
     whole = prepared(schema, exact=False)
+    yield whole
+    trials = _Trials()
+    followed = _with_followed_patterns(whole, trials)
+    yield followed
+    yield _by_parameter(followed, trials)
+
+
+class _Trials:
+    """Asks the library what it takes, so often only: a hostile schema would hold others up."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_TRIALS
+
+    def holds(self, schema: Schema) -> bool:
+        self._left -= 1
+        return self._left >= 0 and not fault_of(json_rule("start", schema))
+
+
+def _with_followed_patterns(schema: Any, trials: _Trials) -> Any:
+    """Without those that the library does not follow: look-around, back references, what is no regular expression."""
+    if not isinstance(schema, dict):
+        return schema
+    kept = {
+        key: _under(key, item, lambda inner: _with_followed_patterns(inner, trials)) for key, item in schema.items()
+    }
+    if "pattern" in kept and not trials.holds(_matching(kept["pattern"])):
+        del kept["pattern"]
+    if named := kept.get("patternProperties"):
+        kept["patternProperties"] = {key: item for key, item in named.items() if trials.holds(_matching(key))}
+    return kept
+
+
+def _matching(pattern: Any) -> Schema:
+    return {"type": "string", "pattern": pattern}
+
+
+def _by_parameter(whole: Schema, trials: _Trials) -> Schema:
+    """Of each parameter what the library can hold by itself, and which are required."""
     given = whole.get("properties", {})
-    properties = {name: _first_that_holds(value, whole) for name, value in given.items()}
+    properties = {name: _first_that_holds(value, whole, trials) for name, value in given.items()}
     required = [name for name in whole.get("required", ()) if name in properties]
     kept = {"type": "object", "properties": properties, "required": required}
     if whole.get("additionalProperties") is False:
@@ -49,13 +89,16 @@ def by_parameter(schema: Schema) -> Schema:
     return part(kept, whole)
 
 
-def _first_that_holds(value: Any, whole: Schema) -> Schema:
+def _first_that_holds(value: Any, whole: Schema, trials: _Trials) -> Schema:
     value = value if isinstance(value, dict) else {}
     shape = {key: item for key, item in value.items() if key in _SHAPE}
-    for candidate in (value, shape, {"type": value.get("type")}):
-        if not fault_of(json_rule("start", part(candidate, whole))):
-            return candidate
-    return {}
+    return next((form for form in (value, shape) if trials.holds(part(form, whole))), _bare(value))
+
+
+def _bare(schema: Schema) -> Schema:
+    types = schema.get("type")
+    names = types if isinstance(types, list) else [types]
+    return {"type": types} if names and all(name in _TYPE_NAMES for name in names) else {}
 
 
 def part(value: Any, whole: Schema) -> Schema:
@@ -79,7 +122,8 @@ def _simplified(schema: Any, exact: bool) -> Any:
     """The same schema in words that the library takes."""
     if not isinstance(schema, dict):
         return schema
-    simple = {key: _simplified_under(key, item, exact) for key, item in _well_formed(schema, exact).items()}
+    given = _well_formed(schema, exact)
+    simple = {key: _under(key, item, lambda inner: _simplified(inner, exact)) for key, item in given.items()}
     if simple.get("uniqueItems") is False:
         del simple["uniqueItems"]
     if _needs_unnamed_keys(simple):
@@ -89,18 +133,17 @@ def _simplified(schema: Any, exact: bool) -> Any:
                 "required by name, and no more."
             )
         del simple["minProperties"]
-    if not exact:
-        _drop_patterns(simple)
     if isinstance(simple.get("oneOf"), list) and "anyOf" not in simple and _are_distinct_values(simple["oneOf"]):
         simple["anyOf"] = simple.pop("oneOf")
     return simple
 
 
-def _simplified_under(keyword: str, item: Any, exact: bool) -> Any:
+def _under(keyword: str, item: Any, change: Callable[[Any], Any]) -> Any:
+    """What stands under a keyword, its schemas changed."""
     if keyword in _MAPS:
-        return {name: _simplified(schema, exact) for name, schema in item.items()}
+        return {name: change(schema) for name, schema in item.items()}
     if keyword in _SCHEMAS:
-        return [_simplified(schema, exact) for schema in item] if isinstance(item, list) else _simplified(item, exact)
+        return [change(schema) for schema in item] if isinstance(item, list) else change(item)
     return item
 
 
@@ -115,18 +158,6 @@ def _well_formed(schema: Schema, exact: bool) -> Schema:
             raise InvalidRequest("the schema or grammar cannot be enforced: required must hold strings only.")
         wrong["required"] = list
     return {keyword: item for keyword, item in schema.items() if keyword not in wrong}
-
-
-def _drop_patterns(schema: Schema) -> None:
-    """Those that the library does not follow: look-around, back references, what is no regular expression."""
-    if "pattern" in schema and not _is_followed(schema["pattern"]):
-        del schema["pattern"]
-    if named := schema.get("patternProperties"):
-        schema["patternProperties"] = {pattern: item for pattern, item in named.items() if _is_followed(pattern)}
-
-
-def _is_followed(pattern: Any) -> bool:
-    return not fault_of(json_rule("start", {"type": "string", "pattern": pattern}))
 
 
 def _needs_unnamed_keys(schema: Schema) -> bool:

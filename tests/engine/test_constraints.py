@@ -10,7 +10,8 @@ import pytest
 from random_schemas import judge, random_schema
 from tokenizers import AddedToken, Tokenizer
 
-from engine.constraints import TokenMasks, Vocabulary, grammar_for
+from engine.constraints import TokenMasks, Vocabulary, grammar_for, schemas
+from engine.constraints.faults import fault_of
 from engine.constraints.marks import Marks
 from engine.errors import InvalidRequest
 from engine.messages import Constraint, GenerationRequest, ToolCallDelta, ToolCallStart, ToolChoice
@@ -278,6 +279,21 @@ def test_what_is_left_of_a_schema_keeps_its_types(base_tokenizer):
     head = '<tool_call>\n{"name": "weather", "arguments": {"a": '
     for written, fits in [('"y", "b": "12"}', True), ("5", False), ('"y", "b": "1a', False), ('"y"}', False)]:
         assert taken(TokenMasks(grammar, vocabulary), tokenizer, head + written)[0] is fits
+
+
+def test_a_hostile_schema_of_a_forced_tool_does_not_hold_others_up(base_tokenizer, monkeypatch):
+    """Tens of thousands of patterns would take a minute, each by itself: those that are not tried are left out."""
+    asked = []
+    monkeypatch.setattr(schemas, "fault_of", lambda grammar: asked.append(grammar) or fault_of(grammar))
+    inner = {f"p{number}": {"type": "string", "pattern": "(?=a)"} for number in range(400)}
+    parameters = {"type": "object", "properties": inner, "required": ["p399"]}
+    request = GenerationRequest(model=None, tools=weather_with(parameters), tool_choice=ToolChoice("required"))
+    grammar, tokenizer = grammar_for(request, "hermes", Marks({})), Tokenizer.from_str(base_tokenizer)
+    assert len(asked) < 300
+    head = '<tool_call>\n{"name": "weather", "arguments": {"p399": '
+    for written, fits in [('"y"}', True), ("5", False)]:
+        masks = TokenMasks(grammar, Vocabulary(base_tokenizer, 512, [EOS]))
+        assert taken(masks, tokenizer, head + written)[0] is fits
 
 
 @pytest.mark.parametrize("mode", ["required", "auto"])
