@@ -24,12 +24,12 @@ from engine.messages import (
 
 from ..errors import Failure
 from ..exchange import Request, new_id
-from ..fields import Fields, unhonoured
+from ..fields import Fields, tool_name, unhonoured
 from ..replies import Reply
 from ..report import report, waiting_state
 from ..sampling import parse_sampling
 from ..sse import Frame
-from . import common, functions, parts
+from . import common, custom_tools, functions, parts
 from .constraints import parse_constraint
 from .messages import parse_messages
 
@@ -46,6 +46,7 @@ class ChatCall:
     return_progress: bool = False
     logprobs: bool = False
     functions: bool = False  # the older form of tools
+    custom: frozenset[str] = frozenset()  # names of the tools that take free text
     ignored: tuple[str, ...] = ()
     id: str = field(default_factory=lambda: new_id("chatcmpl-"))
     created: int = field(default_factory=lambda: int(time.time()))
@@ -67,7 +68,7 @@ class ChatCall:
         }
 
     def _choice(self, index: int, reply: Reply) -> dict[str, Any]:
-        calls = [_whole_call(call.id, call.name, call.text) for call in reply.tool_calls()]
+        calls = [self.told_call(call.id, call.name, call.text) for call in reply.tool_calls()]
         text = reply.joined("text")
         message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
         if reasoning := reply.joined("reasoning"):
@@ -81,6 +82,12 @@ class ChatCall:
             "logprobs": _logprobs(reply.logprobs) if self.logprobs else None,
         }
 
+    def told_call(self, identity: str, name: str, arguments: str) -> dict[str, Any]:
+        if name in self.custom:
+            told = {"name": name, "input": custom_tools.input_of(arguments) if arguments else ""}
+            return {"id": identity, "type": "custom", "custom": told}
+        return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+
     def finish_reason(self, finished: Finished) -> str:
         if self.functions and finished.reason == "tool_calls":
             return functions.FINISH_REASON
@@ -89,7 +96,7 @@ class ChatCall:
 
 def parse(fields: Fields, request: Request) -> ChatCall:
     del request
-    tools, ignored = _tools(fields)
+    tools, custom, ignored = _tools(fields)
     tools = parts.allowed_tools(fields, tools)
     older = functions.are_meant(fields)
     reasoning, template_kwargs = parts.parse_effort(fields.choice("reasoning_effort", parts.EFFORTS))
@@ -121,6 +128,7 @@ def parse(fields: Fields, request: Request) -> ChatCall:
         return_progress=fields.boolean("return_progress"),
         logprobs=generation.logprobs is not None,
         functions=older,
+        custom=custom,
         ignored=ignored + unhonoured(fields, UNHONOURED),
     )
 
@@ -139,14 +147,22 @@ def _wanted_logprobs(fields: Fields) -> int | None:
     return None
 
 
-def _tools(fields: Fields) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    tools, ignored = [], []
+def _tools(fields: Fields) -> tuple[list[dict[str, Any]], frozenset[str], tuple[str, ...]]:
+    """-> function tools, the names of those that take free text, and what is not honoured, in words."""
+    tools, custom, ignored = [], set(), []
     for item in fields.objects("tools"):
-        if item.string("type", "function") == "function":
-            tools.append(common.function(item))
-        else:
-            ignored.append(f"{item.path}: this server has no tool of type {item.string('type')[:40]!r}")
-    return [*tools, *functions.parse_functions(fields)], tuple(ignored)
+        match item.string("type", "function"):
+            case "function":
+                tools.append(common.function(item))
+            case "custom":
+                holder = item.object("custom") or item
+                name = tool_name(holder)
+                tools.append(custom_tools.as_function(holder, name))
+                custom.add(name)
+                ignored += custom_tools.unheld(holder)
+            case kind:
+                ignored.append(f"{item.path}: this server has no tool of type {kind[:40]!r}")
+    return [*tools, *functions.parse_functions(fields)], frozenset(custom), tuple(ignored)
 
 
 def _continues(fields: Fields, messages: list[dict[str, Any]]) -> bool:
@@ -166,10 +182,6 @@ def _refuse(fields: Fields) -> None:
             raise fields.fail(name, "is not offered by this server.")
 
 
-def _whole_call(identity: str, name: str, arguments: str) -> dict[str, Any]:
-    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
-
-
 def _logprobs(tokens: Iterable[Any]) -> dict[str, Any]:
     return {"content": [common.token_logprob(token) for token in tokens], "refusal": None}
 
@@ -184,6 +196,7 @@ class ChatStream:
         self.opened: set[int] = set()
         self.state: dict[str, Any] | None = None
         self.finished: list[Finished] = []
+        self.free_text: tuple[int, list[str]] | None = None  # index and arguments of an open call of a custom tool
         self.began = time.monotonic()
 
     def opening(self) -> list[Frame]:
@@ -202,11 +215,11 @@ class ChatStream:
             case ReasoningDelta():
                 frames.append(self._delta({"reasoning_content": event.text}, **self._count(event.tokens)))
             case ToolCallStart():
-                frames.append(self._delta(self._call_start(event)))
+                frames += [*self._free_text(), self._call_start(event)]
             case ToolCallDelta():
-                frames.append(self._delta(self._call_delta(event)))
+                frames += self._call_delta(event)
             case Finished():
-                frames.append(self._finish(event))
+                frames += [*self._free_text(), self._finish(event)]
         return frames
 
     def keep_alive(self) -> list[Frame]:
@@ -256,15 +269,30 @@ class ChatStream:
             return []
         return [self._delta({"content": event.text}, logprobs=logprobs, **self._count(event.tokens))]
 
-    def _call_start(self, event: ToolCallStart) -> dict[str, Any]:
+    def _call_start(self, event: ToolCallStart) -> Frame:
         if self.call.functions:
-            return functions.in_message(event.name, "")
-        return {"tool_calls": [{"index": event.index, **_whole_call(event.id, event.name, "")}]}
+            return self._delta(functions.in_message(event.name, ""))
+        if event.name in self.call.custom:
+            self.free_text = event.index, []
+        return self._call_part(event.index, self.call.told_call(event.id, event.name, ""))
 
-    def _call_delta(self, event: ToolCallDelta) -> dict[str, Any]:
+    def _call_delta(self, event: ToolCallDelta) -> list[Frame]:
         if self.call.functions:
-            return functions.in_delta(event.arguments)
-        return {"tool_calls": [{"index": event.index, "function": {"arguments": event.arguments}}]}
+            return [self._delta(functions.in_delta(event.arguments))]
+        if self.free_text is not None:
+            self.free_text[1].append(event.arguments)
+            return []
+        return [self._call_part(event.index, {"function": {"arguments": event.arguments}})]
+
+    def _free_text(self) -> list[Frame]:
+        """The open call's input, once it is whole: its text stands in JSON until then."""
+        if self.free_text is None:
+            return []
+        (index, pieces), self.free_text = self.free_text, None
+        return [self._call_part(index, {"custom": {"input": custom_tools.input_of("".join(pieces))}})]
+
+    def _call_part(self, index: int, told: dict[str, Any]) -> Frame:
+        return self._delta({"tool_calls": [{"index": index, **told}]})
 
     def _count(self, tokens: int) -> dict[str, Any]:
         """Of a delta, where it is not one: a client that stops the stream gets no usage, and can add these up."""

@@ -46,15 +46,18 @@ def _assistant(fields: Fields) -> Message:
 
 
 def _call(fields: Fields, index: int) -> dict[str, Any]:
-    function = fields.object("function") or fields.object("custom")
+    identity = fields.string("id") or f"call_{index}"
+    if custom := fields.object("custom"):
+        return tool_call(identity, required(custom, "name"), {"input": custom.string("input", "")})
+    function = fields.object("function")
     if function is None:
         raise fields.fail("function", "is required.")
-    arguments = function.raw("arguments", function.raw("input", ""))
+    arguments = function.raw("arguments", "")
     if isinstance(arguments, str):
         arguments = arguments_object(arguments)
     elif not isinstance(arguments, dict):
         raise function.fail("arguments", f"must be a string of JSON, not {type_name(arguments)}.")
-    return tool_call(fields.string("id") or f"call_{index}", required(function, "name"), arguments)
+    return tool_call(identity, required(function, "name"), arguments)
 
 
 def _tool_result(fields: Fields) -> Message:

@@ -7,11 +7,11 @@ from typing import Any
 
 from engine.errors import InvalidRequest
 
-from ..conversation import Message, arguments_object, fold_system, function_tool, tool_call, without_volatile_lines
+from ..conversation import Message, arguments_object, fold_system, tool_call, without_volatile_lines
 from ..errors import Refused
 from ..fields import Fields, required, tool_name
 from ..seal import unseal
-from . import common
+from . import common, custom_tools
 from .messages import content_text
 from .parts import qualified
 
@@ -22,12 +22,6 @@ _SILENT_ITEMS = (
     *("image_generation_call", "mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response"),
     *("local_shell_call", "local_shell_call_output", "tool_search_call", "tool_search_output"),
 )
-_CUSTOM_PARAMETERS = {
-    "type": "object",
-    "properties": {"input": {"type": "string", "description": "The tool's input, as it is."}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +30,7 @@ class ToolOrigin:
 
     name: str
     namespace: str | None = None
-    custom: bool = False  # takes free text; the model is shown a function of one string, `input`
+    custom: bool = False  # takes free text
 
 
 @dataclass(slots=True)
@@ -70,10 +64,8 @@ def _add_tool(tools: ToolSet, item: Fields, namespace: str | None) -> None:
         case "custom":
             holder = item.object("custom") or item
             origin = ToolOrigin(tool_name(holder), namespace, custom=True)
-            name = qualified(origin.name, namespace)
-            if (form := holder.object("format")) and form.string("type") == "grammar":
-                tools.ignored.append(f"{form.path}: the input of a custom tool is free text here")
-            tools.add(function_tool(name, holder.string("description"), _CUSTOM_PARAMETERS), origin)
+            tools.ignored += custom_tools.unheld(holder)
+            tools.add(custom_tools.as_function(holder, qualified(origin.name, namespace)), origin)
         case "namespace":
             for inner in item.objects("tools"):
                 _add_tool(tools, inner, tool_name(item))

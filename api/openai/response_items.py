@@ -8,13 +8,13 @@ from typing import Any
 
 from engine.messages import Finished, TokenLogprob
 
-from ..conversation import arguments_object, whole_arguments
+from ..conversation import whole_arguments
 from ..errors import Failure
 from ..exchange import new_id
 from ..replies import Reply, Segment
 from ..report import report
 from ..seal import seal
-from . import common
+from . import common, custom_tools
 from .response_input import ToolSet
 
 
@@ -134,13 +134,7 @@ def _call_item(segment: Segment, document: ResponseDocument, identity: str | Non
     if origin.namespace is not None:
         item["namespace"] = origin.namespace
     if origin.custom:
-        text = custom_input(segment.text) if done else ""
+        text = custom_tools.input_of(segment.text) if done else ""
         return {"id": identity or new_id("ctc_"), "type": "custom_tool_call", "input": text, **item}
     text = segment.text if done else ""
     return {"id": identity or new_id("fc_"), "type": "function_call", "arguments": text, **item}
-
-
-def custom_input(arguments: str) -> str:
-    """The free text inside the function form in which the model wrote it."""
-    value = arguments_object(arguments).get("input")
-    return value if isinstance(value, str) else arguments

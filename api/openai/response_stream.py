@@ -11,7 +11,8 @@ from ..exchange import new_id
 from ..replies import Segment
 from ..report import waiting_state
 from ..sse import Frame
-from .response_items import ResponseDocument, custom_input, item_of, last_status, reasoning_part, text_part
+from . import custom_tools
+from .response_items import ResponseDocument, item_of, last_status, reasoning_part, text_part
 
 _ID_PREFIXES = {"text": "msg_", "reasoning": "rs_", "tool_call": "fc_"}
 
@@ -150,7 +151,7 @@ class ResponseStream:
         if not self._is_custom():
             name = self.document.tools.origin(self.open.name).name
             return [self._item_frame("response.function_call_arguments.done", name=name, arguments=arguments)]
-        text = custom_input(arguments)
+        text = custom_tools.input_of(arguments)
         return [
             self._item_frame("response.custom_tool_call_input.delta", delta=text),
             self._item_frame("response.custom_tool_call_input.done", input=text),

@@ -11,6 +11,7 @@ from engine.generation import MAX_STOPS
 
 from .. import sampling
 from ..anthropic import parsing as anthropic
+from ..fields import MAX_TOOL_NAME
 from ..openai import chat, common, completions, functions, messages, parts, response_input, responses
 
 Schema = dict[str, Any]
@@ -78,10 +79,9 @@ CONSTRAINTS = {
     "guided_choice": CHOICE,
     "structured_outputs": body(json=either(OBJECT, STRING), regex=STRING, choice=CHOICE),
 }
-FUNCTION = body(
-    ["name"], name={"type": "string", "minLength": 1}, description=STRING, parameters=OBJECT, strict=BOOLEAN
-)
-OPENAI_TOOLS = array(body(type=STRING, function=FUNCTION))
+TOOL_NAME = {"type": "string", "minLength": 1, "maxLength": MAX_TOOL_NAME}
+FUNCTION = body(["name"], name=TOOL_NAME, description=STRING, parameters=OBJECT, strict=BOOLEAN)
+OPENAI_TOOLS = array(body(type=STRING, function=FUNCTION, custom=body(["name"], name=TOOL_NAME, description=STRING)))
 OPENAI_TOOL_CHOICE = either(words(parts.TOOL_CHOICES), OBJECT)
 TEMPLATE_KWARGS = {"type": "object", "propertyNames": {"not": {"enum": sorted(parts.RESERVED_TEMPLATE_NAMES)}}}
 PART = body(type=STRING, text=STRING)

@@ -3,9 +3,20 @@ import json
 import openai
 import pytest
 from engine_script import HELLO, THINK_AND_CALL, finished, prefill, text
+from openai.types.chat import ChatCompletionMessageCustomToolCall
 from wire import chat, post_stream
 
-from engine.messages import Booting, Constraint, Queued, Sampling, TextDelta, TokenLogprob, ToolChoice
+from engine.messages import (
+    Booting,
+    Constraint,
+    Queued,
+    Sampling,
+    TextDelta,
+    TokenLogprob,
+    ToolCallDelta,
+    ToolCallStart,
+    ToolChoice,
+)
 
 PATH = "/v1/chat/completions"
 TOOL = {"type": "function", "function": {"name": "get", "parameters": {"type": "object"}}}
@@ -410,6 +421,57 @@ def test_wrong_fields_are_named(http, script, param, fields):
 
 def test_unknown_fields_are_ignored(http):
     assert http.post(PATH, json=chat(service_tier="auto", store=False, user="u", frobnicate={})).status_code == 200
+
+
+CUSTOM = {"type": "custom", "custom": {"name": "patch", "description": "Free text."}}
+FREE_TEXT = '*** Begin\n"x"\n'
+CALL_CUSTOM = [
+    prefill(),
+    ToolCallStart(0, "call_a", "patch"),
+    ToolCallDelta(0, '{"input": "*** Begin\\n'),
+    ToolCallDelta(0, '\\"x\\"\\n"}'),
+    ToolCallStart(1, "call_b", "get"),
+    ToolCallDelta(1, '{"x": "1"}'),
+    finished("tool_calls"),
+]
+
+
+def test_a_custom_tool_takes_free_text(sdk, script):
+    script.steps = CALL_CUSTOM
+    asked = chat(tools=[TOOL, CUSTOM], tool_choice="required")
+    custom, function = sdk.chat.completions.create(**asked).choices[0].message.tool_calls
+
+    assert isinstance(custom, ChatCompletionMessageCustomToolCall)
+    assert (custom.id, custom.custom.name, custom.custom.input) == ("call_a", "patch", FREE_TEXT)
+    assert (function.type, function.function.arguments) == ("function", '{"x": "1"}')
+    assert script.request.tools[1]["function"]["parameters"]["required"] == ["input"]
+
+
+def test_a_stream_has_a_custom_tools_text_and_not_its_json(http, script):
+    script.steps = CALL_CUSTOM
+    frames = post_stream(http, PATH, chat(tools=[TOOL, CUSTOM]))
+    deltas = [choice["delta"] for _, data in frames if data != "[DONE]" for choice in data["choices"]]
+    calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+
+    assert calls[:2] == [
+        {"index": 0, "id": "call_a", "type": "custom", "custom": {"name": "patch", "input": ""}},
+        {"index": 0, "custom": {"input": FREE_TEXT}},
+    ]
+    assert {call["index"] for call in calls[2:]} == {1}
+
+
+def test_a_custom_tools_call_comes_back_as_the_model_wrote_it(http, script):
+    call = {"id": "call_a", "type": "custom", "custom": {"name": "patch", "input": FREE_TEXT}}
+    history = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_a", "content": "ok"},
+    ]
+    http.post(PATH, json=chat(messages=history, tools=[CUSTOM]))
+    assert script.request.messages[1]["tool_calls"][0]["function"] == {
+        "name": "patch",
+        "arguments": {"input": FREE_TEXT},
+    }
 
 
 def test_tools_that_only_a_provider_runs_are_told(http):
