@@ -211,6 +211,16 @@ TEST(queued_hints_give_way_when_slots_go) {
   CHECK(read < most / 2);  // the others were not waited for
 }
 
+TEST(a_hint_that_is_being_read_does_not_keep_its_slot) {
+  for (int round = 0; round < 200; ++round) {
+    Bench bench(2, 1);
+    for (int e = 0; e < 2; ++e) bench.ring->prefetch(1, e);
+    while (bench.ring->counters().bytes_read == 0) std::this_thread::yield();
+    bench.ring->resize(1);  // while the second is being read, most times
+    CHECK_EQ(bench.ring->slots(), 1);
+  }
+}
+
 TEST(slots_go_whose_experts_have_had_no_turn_yet) {
   Bench bench(12);
   bench.use(0, 3);
