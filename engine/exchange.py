@@ -13,7 +13,7 @@ from .protocol import Done, Gen, Message, Progress, PromptToken, Refused, Token,
 from .session import Answer, Session
 
 FIELDS = {"t": "temperature", "p": "top_p", "k": "top_k", "r": "repetition_penalty", "m": "min_p", "lb": "logit_bias"}
-FIELDS |= {"pp": "presence_penalty", "fp": "frequency_penalty", "lp": "logprobs", "stop": "stop"}
+FIELDS |= {"pp": "presence_penalty", "fp": "frequency_penalty", "lp": "logprobs", "plp": "logprobs", "stop": "stop"}
 
 
 class Exchange:

@@ -63,9 +63,8 @@ _BASH = ClientTool(
             "command": _told(_STRING, "The command to run."),
             "restart": {"type": "boolean", "description": "True starts the shell anew, and runs nothing."},
         },
-        "required": [
-            "command"
-        ],  # beside a restart it says nothing; where it may be left out, small models leave it out
+        # Beside a restart it says nothing; but where it may be left out small models leave it out.
+        "required": ["command"],
     },
 )
 _EDITOR = ClientTool(

@@ -153,7 +153,7 @@ def _tools(fields: Fields) -> tuple[list[dict[str, Any]], frozenset[str], tuple[
     for item in fields.objects("tools"):
         match item.string("type", "function"):
             case "function":
-                tools.append(common.function(item))
+                tools.append(parts.parse_function(item))
             case "custom":
                 holder = item.object("custom") or item
                 name = tool_name(holder)

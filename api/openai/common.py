@@ -8,8 +8,7 @@ from typing import Any
 from engine.generation import MAX_STOPS
 from engine.messages import Finished, GenerationRequest, TokenLogprob, Usage
 
-from ..fields import Fields, tool_name
-from . import parts
+from ..fields import Fields
 
 MAX_CHOICES = 16
 # Of chat and completions, in the spelling of llama.cpp, vLLM and Ollama.
@@ -41,12 +40,6 @@ def stops(fields: Fields) -> tuple[str, ...]:
     if "" in texts:
         raise fields.fail("stop", "holds an empty string; every stop sequence needs at least one character.")
     return texts
-
-
-def function(fields: Fields) -> dict[str, Any]:
-    """A function tool whose calls can be read back."""
-    tool_name(fields.object("function") or fields)
-    return parts.parse_function(fields)
 
 
 def choices(generation: GenerationRequest, count: int) -> list[GenerationRequest]:

@@ -7,7 +7,7 @@ from typing import Any
 from engine.messages import ToolChoice
 
 from ..fields import Fields, required
-from . import common, parts
+from . import parts
 
 FINISH_REASON = "function_call"
 CHOICES = ("auto", "none")
@@ -19,7 +19,7 @@ def are_meant(fields: Fields) -> bool:
 
 
 def parse_functions(fields: Fields) -> list[dict[str, Any]]:
-    return [common.function(item) for item in fields.objects("functions")]
+    return [parts.parse_function(item) for item in fields.objects("functions")]
 
 
 def parse_choice(fields: Fields, tools: list[dict[str, Any]]) -> ToolChoice:

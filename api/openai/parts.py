@@ -8,7 +8,7 @@ from engine.errors import InvalidRequest
 from engine.messages import Constraint, ToolChoice
 
 from ..conversation import function_tool
-from ..fields import Fields, required
+from ..fields import Fields, required, tool_name
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 FORMATS = ("text", "json_object", "json_schema", "regex", "grammar", "lark")
@@ -36,12 +36,8 @@ def qualified(name: str, namespace: str | None) -> str:
 def parse_function(fields: Fields) -> dict[str, Any]:
     """A function tool, its fields either nested in `function` or flat beside `type`."""
     function = fields.object("function") or fields
-    name = required(function, "name")
-    if not name:
-        raise function.fail("name", "must not be empty.")
-    return function_tool(
-        name, function.string("description"), function.mapping("parameters"), function.boolean("strict")
-    )
+    name, description = tool_name(function), function.string("description")
+    return function_tool(name, description, function.mapping("parameters"), function.boolean("strict"))
 
 
 def allowed_tools(fields: Fields, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:

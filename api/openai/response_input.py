@@ -11,9 +11,9 @@ from ..conversation import Message, arguments_object, fold_system, tool_call, wi
 from ..errors import Refused
 from ..fields import Fields, required, tool_name
 from ..seal import unseal
-from . import common, custom_tools
+from . import custom_tools
 from .messages import content_text
-from .parts import qualified
+from .parts import parse_function, qualified
 
 ROLES = ("system", "developer", "user", "assistant")
 # What a hosted tool left behind in a conversation from elsewhere; it carries no text of its own.
@@ -57,7 +57,7 @@ def parse_tools(fields: Fields) -> ToolSet:
 def _add_tool(tools: ToolSet, item: Fields, namespace: str | None) -> None:
     match item.string("type", "function"):
         case "function":
-            tool = common.function(item)
+            tool = parse_function(item)
             origin = ToolOrigin(tool["function"]["name"], namespace)
             tool["function"]["name"] = qualified(origin.name, namespace)
             tools.add(tool, origin)

@@ -123,7 +123,7 @@ TOKEN_IDS = array(integer(0), least=1)
 COMPLETION = body(
     ["prompt"],
     prompt=either(STRING, TOKEN_IDS, array(either(STRING, TOKEN_IDS), least=1, most=completions.MAX_PROMPTS)),
-    max_tokens=integer(1),
+    max_tokens=integer(0),
     n=integer(1, common.MAX_CHOICES),
     best_of=integer(1),
     stop=stops(MAX_STOPS),

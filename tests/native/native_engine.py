@@ -93,6 +93,7 @@ def read_event(line: str, answer: Answer) -> None:
         pairs = (pair.split(":") for pair in (match[4] or "").split(";") if pair)
         top = {int(id): float(lp) for id, lp in pairs}
         if match[1]:
+            assert not answer.ids  # the reply comes after it
             answer.prompt.append((id, logprob, top))
         else:
             answer.ids.append(id)
