@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
 import subprocess
@@ -51,6 +52,16 @@ def commit() -> str:
 def _output(*command: str) -> str:
     done = subprocess.run(command, cwd=settings.BASE_DIR, capture_output=True, text=True, check=False)
     return done.stdout.strip()
+
+
+def touch_memory(size: int) -> None:
+    """Writes to so many bytes of memory and gives them back."""
+    if size:
+        with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+            if hasattr(mmap, "MADV_HUGEPAGE"):
+                memory.madvise(mmap.MADV_HUGEPAGE)
+            for offset in range(0, size, mmap.PAGESIZE):
+                memory[offset] = 1
 
 
 def shown(command: Sequence[object]) -> str:
