@@ -9,7 +9,7 @@ JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 ENGINE_SOURCES := $(shell find engine/native -name '*.cpp' -o -name '*.h' -o -name '*.inl' -o -name CMakeLists.txt)
 ARGS ?=
 
-.PHONY: help setup engine demo serve test test-python test-clients test-postgres test-native test-asan test-tsan lint bench clean
+.PHONY: help setup engine demo serve test test-python test-clients test-postgres test-native test-asan test-tsan test-arm lint bench clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -86,6 +86,13 @@ test-asan: build/asan/.built
 
 test-tsan: build/tsan/.built
 	@$(BIN)/ctest --test-dir build/tsan -j $(JOBS) --output-on-failure
+
+# Debian: apt install g++-aarch64-linux-gnu qemu-user
+test-arm: $(VENV)/.runtime  ## the engine's own tests with the NEON kernels, cross-compiled and emulated
+	@$(NATIVE) -B build/arm -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
+	  -DCMAKE_EXE_LINKER_FLAGS=-static "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-cpu;max" > /dev/null
+	@$(BIN)/cmake --build build/arm -j $(JOBS)
+	@$(BIN)/ctest --test-dir build/arm -j $(JOBS) --output-on-failure
 
 test-native: test-asan test-tsan  ## the engine's own tests under ASan, UBSan and TSan
 

@@ -140,10 +140,7 @@ Quad quad_products(const std::uint8_t* codes, int n, const PreparedRow& x, int g
 
 #include "kernels_quads.inl"
 
-template <Storage S, Numerics N>
-void integer_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
-  rows_of_four<S, N>(w, row0, row1, x, y, ldy);
-}
+#include "kernels_neon_panels.inl"
 
 constexpr Order order = Order::halves;
 

@@ -131,6 +131,18 @@ TEST(pressure) {
   CHECK(pressed());
 }
 
+// Linux from 5.14 on; qemu's user mode says so and does not.
+bool kernel_populates() {
+#if defined(MADV_POPULATE_WRITE)
+  Pages page;
+  unsigned char resident = 0;
+  if (Pages::allocate(1, &page) || ::madvise(page.data(), 1, MADV_POPULATE_WRITE) != 0) return false;
+  return ::mincore(page.data(), 1, &resident) == 0 && (resident & 1) != 0;
+#else
+  return false;
+#endif
+}
+
 TEST(pages_come_and_go) {
   Pages pages;
   const std::uint64_t whole = 8 * kMiB;
@@ -138,9 +150,8 @@ TEST(pages_come_and_go) {
   CHECK_EQ(pages.resident(), 0u);
   pages.touch(3 * kMiB, 1);
   pages.touch(whole, whole);  // none of its own
-#if defined(MADV_POPULATE_WRITE)
-  CHECK(pages.resident() > 0 && pages.resident() < whole);
-#endif
+  CHECK(pages.resident() < whole);
+  if (kernel_populates()) CHECK(pages.resident() > 0);
   CHECK_EQ(int{pages.data()[3 * kMiB]}, 0);
   std::memset(pages.data(), 1, whole);
   CHECK_EQ(pages.resident(), whole);
