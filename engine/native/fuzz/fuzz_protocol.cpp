@@ -15,13 +15,15 @@ void expect(bool holds) {
 }
 
 void check(const smoe::GenerateRequest& request) {
-  expect(request.max_tokens >= 1 && request.max_tokens <= smoe::kMostNewTokens);
+  expect(request.max_tokens >= 0 && request.max_tokens <= smoe::kMostNewTokens);
   expect(!request.ids.empty() && request.ids.size() <= smoe::kMostIds);
   for (const int id : request.ids) expect(id >= 0 && id < kVocabulary);
   for (const int id : request.stop) expect(id >= 0 && id < kVocabulary);
   for (const auto& [id, bias] : request.sampling.bias) expect(id >= 0 && id < kVocabulary && std::fabs(bias) <= 100);
   expect(std::isfinite(request.sampling.temperature) && request.sampling.repetition_penalty > 0);
   expect(request.sampling.top_k >= 0 && request.sampling.top_k <= smoe::kMostTopK);
+  expect(request.sampling.logprobs >= 0 && request.sampling.logprobs <= smoe::kMostLogprobs);
+  expect(request.prompt_logprobs >= 0 && request.prompt_logprobs <= smoe::kMostLogprobs);
   expect(!request.mask || request.id != 0);
 }
 
