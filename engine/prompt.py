@@ -23,6 +23,7 @@ from fleet.catalog import ModelCard
 from .control_tokens import FORMAT_TOKENS, SEAM, Seams, control_tokens, encode_between_seams
 from .detokenizer import Vocabulary
 from .errors import InvalidRequest, ModelUnavailable
+from .message_forms import Messages, attempts
 from .messages import GenerationRequest
 from .replies import Profile, profile_for
 from .tool_prompt import describe_tools, knows_tools
@@ -34,7 +35,6 @@ PLAIN_TEMPLATE = (
     "{% for m in messages %}{{ m.role | capitalize }}: {{ m.content }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant:{% endif %}"
 )
-Messages = list[dict[str, Any]]
 T = TypeVar("T")
 
 
@@ -104,7 +104,7 @@ class Codec:
         if not knows_tools(self.template):
             messages, tools = describe_tools(messages, tools), []
         refusal: Exception | None = None
-        for attempt in _attempts(messages):
+        for attempt in attempts(messages):
             try:
                 return self._apply_template(attempt, tools, request)
             except Exception as error:  # a template is a program: it may raise anything
@@ -128,45 +128,6 @@ class Codec:
             continue_final_message=request.continue_final_message,
             **thinking | self._seams.put(request.template_kwargs),
         )
-
-
-# --- messages that a template refuses -------------------------------------------------------------------------------
-
-
-def _attempts(messages: Messages) -> list[Messages]:
-    """The messages, then in the forms that stricter templates take: merged, without late or any system messages."""
-    forms = [messages]
-    for change in (_merge, lambda m: _merge(_late_system_as_user(m)), lambda m: _merge(_fold_system(m))):
-        changed = change(messages)
-        if changed not in forms:
-            forms.append(changed)
-    return forms
-
-
-def _merge(messages: Messages) -> Messages:
-    """Neighbours of one role become one message; tool results stay apart."""
-    merged: Messages = []
-    for message in messages:
-        if merged and message["role"] == merged[-1]["role"] != "tool":
-            merged[-1] = _joined(merged[-1], message)
-        else:
-            merged.append(message)
-    return merged
-
-
-def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    joined = {**first, **second, "content": "\n\n".join(filter(None, (first.get("content"), second.get("content"))))}
-    if calls := [*(first.get("tool_calls") or ()), *(second.get("tool_calls") or ())]:
-        joined["tool_calls"] = calls
-    return joined
-
-
-def _late_system_as_user(messages: Messages) -> Messages:
-    return messages[:1] + [{**m, "role": "user"} if m["role"] == "system" else m for m in messages[1:]]
-
-
-def _fold_system(messages: Messages) -> Messages:
-    return [{**m, "role": "user"} if m["role"] == "system" else m for m in messages]
 
 
 # --- loading --------------------------------------------------------------------------------------------------------

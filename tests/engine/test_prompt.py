@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import json
+import re
 import shutil
 import threading
 
@@ -113,6 +114,60 @@ async def test_what_no_merge_can_mend_is_told_in_the_templates_words(strict_card
     with pytest.raises(InvalidRequest, match="roles must alternate") as refused:
         await text_of(strict_card, said(("assistant", "one"), ("user", "two")))
     assert refused.value.param == "messages"
+
+
+# As the templates of Mistral's tool-calling models rule: who may follow whom, and what an id looks like.
+MISTRAL = (
+    "{{ tools }}{% set ns = namespace(turn=0) %}{% for m in messages %}"
+    "{% if m.role != 'tool' and m.tool_calls is not defined %}"
+    "{% if (m.role == 'user') != (ns.turn % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
+    "{% set ns.turn = ns.turn + 1 %}{% endif %}"
+    "{% for call in m.tool_calls or [{'id': m.tool_call_id}] if m.role == 'tool' or m.tool_calls %}"
+    "{% if call.id | length != 9 %}{{ raise_exception('Tool call IDs should have length 9') }}{% endif %}"
+    "[{{ call.id }}]{% endfor %}"
+    "[{{ m.role }}]{{ m.content }}{% endfor %}"
+)
+# As those of DeepSeek V3 and V3.1 write a call.
+DEEPSEEK = (
+    "{{ tools }}{% for m in messages %}[{{ m.role }}]{{ m.content }}"
+    "{% for call in m.tool_calls or [] %}{{ '<' + call.function.name + '>' + call.function.arguments }}{% endfor %}"
+    "{% endfor %}"
+)
+
+
+def called(id, arguments):
+    """A conversation with a call and its result."""
+    call = {"id": id, "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    return [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": id, "content": "Rain."},
+    ]
+
+
+async def test_ids_of_other_models_reach_a_template_that_wants_nine_characters(chat_card, directory):
+    (directory / "chat_template.jinja").write_text(MISTRAL)
+    own = GenerationRequest(model=None, messages=called("abcDEF123", {}))
+    assert await text_of(chat_card, own) == "None[user]Go.[abcDEF123][assistant][abcDEF123][tool]Rain."
+    other = called("toolu_01A09q90qw90lq917835lq9", {})
+    text = await text_of(chat_card, GenerationRequest(model=None, messages=other))
+    first, second = re.findall(r"\[([a-zA-Z0-9]{9})\]\[", text)
+    assert first == second
+    longer = GenerationRequest(model=None, messages=[*other, {"role": "assistant", "content": "It rains."}])
+    assert (await text_of(chat_card, longer)).startswith(text)
+
+
+async def test_what_a_user_says_beside_a_result_where_roles_must_alternate(chat_card, directory):
+    (directory / "chat_template.jinja").write_text(MISTRAL)
+    messages = [*called("toolu_1", {}), {"role": "user", "content": "Stop."}]
+    text = await text_of(chat_card, GenerationRequest(model=None, messages=messages))
+    assert text.endswith("[tool]Rain.[assistant][user]Stop.")
+
+
+async def test_arguments_for_a_template_that_wants_them_as_text(chat_card, directory):
+    (directory / "chat_template.jinja").write_text(DEEPSEEK)
+    text = await text_of(chat_card, GenerationRequest(model=None, messages=called("c", {"city": "Zürich"})))
+    assert text == 'None[user]Go.[assistant]<weather>{"city": "Zürich"}[tool]Rain.'
 
 
 async def test_one_beginning_of_sequence(strict_card):
