@@ -61,7 +61,7 @@ class Codec:
         self.size = len(tokenizer)
         self.eos_ids = frozenset(() if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,))
         self.added_ids = {token.content: id for id, token in added}
-        self.profile: Profile = profile_for(self.template, self.added_ids)
+        self.profile: Profile = profile_for(self.template, self.added_ids, is_taught=not knows_tools(self.template))
         control = control_tokens({token.content: id in special for id, token in added}, self.template)
         shown = set() if self.profile.own_channels else set(filter(FORMAT_TOKENS.search, control))
         self._seams, self._reply_seams = Seams(control), Seams(control - shown)
@@ -116,6 +116,11 @@ class Codec:
         """A message that holds no control tokens, but for those of a reply in an assistant's."""
         return (self._reply_seams if message["role"] == "assistant" else self._seams).put(message)
 
+    def _named_template(self, messages: Messages) -> str | None:
+        """The one for tools also where only the history has calls; None: the tokenizer chooses."""
+        named = isinstance(self._tokenizer.chat_template, dict) and "tool_use" in self._tokenizer.chat_template
+        return "tool_use" if named and any(m["role"] == "tool" or m.get("tool_calls") for m in messages) else None
+
     def _apply_template(self, messages: Messages, tools: list[dict[str, Any]], request: GenerationRequest) -> str:
         thinking = (
             {} if request.reasoning is None else {"enable_thinking": request.reasoning, "thinking": request.reasoning}
@@ -124,6 +129,7 @@ class Codec:
             messages,
             tools=tools or None,
             tokenize=False,
+            chat_template=self._named_template(messages),
             add_generation_prompt=not request.continue_final_message,
             continue_final_message=request.continue_final_message,
             **thinking | self._seams.put(request.template_kwargs),

@@ -42,7 +42,8 @@ DEFAULT_FAMILY = "hermes"  # what engine/tool_prompt.py teaches a model whose te
 _REASONING_TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<seed:think>", "</seed:think>"))
 
 
-def profile_for(template: str, special_tokens: Container[str] = ()) -> Profile:
+def profile_for(template: str, special_tokens: Container[str] = (), is_taught: bool = False) -> Profile:
+    """is_taught: tools are described by engine/tool_prompt.py, whatever marks the vocabulary has."""
     family, parse = next(
         (
             (name, parse)
@@ -52,4 +53,7 @@ def profile_for(template: str, special_tokens: Container[str] = ()) -> Profile:
         (DEFAULT_FAMILY, families.hermes),
     )
     reasoning = next((tags for tags in _REASONING_TAGS if tags[1] in template or tags[1] in special_tokens), None)
-    return Profile(family, parse, reasoning)
+    profile = Profile(family, parse, reasoning)
+    if is_taught and not profile.own_channels:
+        return Profile(DEFAULT_FAMILY, families.hermes, reasoning)
+    return profile

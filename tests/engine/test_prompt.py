@@ -170,6 +170,30 @@ async def test_arguments_for_a_template_that_wants_them_as_text(chat_card, direc
     assert text == 'None[user]Go.[assistant]<weather>{"city": "Zürich"}[tool]Rain.'
 
 
+async def test_a_history_of_calls_is_for_the_template_that_knows_them(chat_card, directory):
+    """Mixtral 8x22B has two templates; titles and summaries of a conversation are asked for without its tools."""
+    (directory / "chat_template.jinja").unlink()
+    path = directory / "tokenizer_config.json"
+    default = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}{% endfor %}"
+    named = [{"name": "default", "template": default + "plain"}, {"name": "tool_use", "template": MISTRAL}]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": named}))
+    assert await text_of(chat_card, said(("user", "Go."))) == "plain"
+    assert (await text_of(chat_card, said(("user", "Go."), tools=[TOOL]))).endswith("[user]Go.")
+    text = await text_of(chat_card, GenerationRequest(model=None, messages=called("abcDEF123", {})))
+    assert text.endswith("[assistant][abcDEF123][tool]Rain.")
+
+
+@pytest.mark.parametrize(("template", "family"), [("{{ messages }}", "hermes"), ("{{ tools }}", "mistral")])
+async def test_calls_are_read_in_the_format_that_the_model_was_told(chat_card, directory, template, family):
+    """Whatever format its vocabulary has a token for: the words of engine/tool_prompt.py are what it follows."""
+    (directory / "chat_template.jinja").write_text(template)
+    path = directory / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    token = {**tokenizer["added_tokens"][-1], "content": "[TOOL_CALLS]", "id": 512, "special": True}
+    path.write_text(json.dumps(tokenizer | {"added_tokens": [*tokenizer["added_tokens"], token]}))
+    assert (await prompt.codec_for(chat_card)).profile.family == family
+
+
 async def test_one_beginning_of_sequence(strict_card):
     codec = await prompt.codec_for(strict_card)
     (bos,) = codec._tokenizer("<|im_start|>", add_special_tokens=False)["input_ids"]
