@@ -15,15 +15,18 @@ FILES = (
     *("vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"),
     *("config.json", "generation_config.json"),
 )
+NAMED_TEMPLATES = "additional_chat_templates/*.jinja"  # of a tokenizer with several, beside chat_template.jinja
 
 
 def copy(source: Path, target: Path) -> None:
     if target.exists() and target.samefile(source):
         return
     target.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, target / name)
+    for file in (*map(source.joinpath, FILES), *source.glob(NAMED_TEMPLATES)):
+        if file.is_file():
+            kept = target / file.relative_to(source)
+            kept.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, kept)
 
 
 def sha256(folder: Path) -> str:

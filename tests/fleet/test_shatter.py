@@ -11,6 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from transformers import AutoTokenizer
 
 from fleet.shatter import convert
 from fleet.vaultfile import reader
@@ -91,6 +92,16 @@ def test_the_tokenizer_is_kept_for_the_vault(shatter, source, settings):
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json"):
         assert (kept / name).read_bytes() == (source / name).read_bytes()
     assert not (kept / "model.safetensors").exists()
+
+
+def test_all_of_several_chat_templates_are_kept(shatter, source, settings):
+    """As transformers writes a tokenizer that has a template for conversations and one for tools."""
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    tokenizer.chat_template = {"default": "plain", "tool_use": "with tools"}
+    tokenizer.save_pretrained(source)
+    shatter()
+    kept = AutoTokenizer.from_pretrained(settings.SMOE.checkpoints_dir / "tiny")
+    assert kept.chat_template == {"default": "plain", "tool_use": "with tools"}
 
 
 def test_old_spellings_give_the_same_vault(shatter, source):
