@@ -8,42 +8,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any
 
 from .json_calls import Malformed, json_call, json_value
 from .output import Output
 from .source import Source
+from .tools import Tools
 
 Parser = Generator[None, None, None]
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """The request's tools: parameter schemas by name."""
-
-    schemas: dict[str, dict[str, Any]]
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(self.schemas)
-
-    def typed(self, tool: str, parameter: str, text: str) -> Any:
-        """An XML-style parameter's text as the type that its schema wants: strings stay as they are."""
-        schema = self.schemas.get(tool, {}).get("properties", {}).get(parameter, {})
-        if _accepts_string_only(schema):
-            return text
-        try:
-            return json.loads(text)
-        except ValueError:
-            return {"True": True, "False": False, "None": None}.get(text.strip(), text)
-
-
-def _accepts_string_only(schema: dict[str, Any]) -> bool:
-    kind = schema.get("type")
-    if "enum" in schema:
-        return all(isinstance(value, str) for value in schema["enum"])
-    return kind == "string"
 
 
 def plain(source: Source, out: Output, tools: Tools) -> Parser:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from . import families
-from .families import Parser, Tools
+from .families import Parser
 from .output import Output, Piece
 from .profile import Profile
 from .source import Source
+from .tools import Tools
 
 
 class ReplyParser:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from . import families
-from .families import Parser, Tools
+from .families import Parser
 from .output import Output
 from .source import Source
+from .tools import Tools
 
 
 @dataclass(frozen=True, slots=True)

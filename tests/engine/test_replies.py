@@ -3,6 +3,7 @@
 import json
 import random
 
+import jsonschema
 import pytest
 
 from engine.messages import ToolCallDelta, ToolCallStart
@@ -221,6 +222,47 @@ def test_harmony_reads_a_name_with_a_slash():
     tool = {"type": "function", "function": {"name": "git/v1.log"}}
     reply = "<|channel|>commentary to=functions.git/v1.log<|channel|>commentary json<|message|>{}<|call|>"
     assert parse("", profile_for("<|channel|>"), [reply], tools=[tool])[2][0][1:] == ["git/v1.log", "{}"]
+
+
+OPTIONAL = {"anyOf": [{"type": "string"}, {"type": "null"}]}  # how pydantic spells `str | None`
+TYPED = [
+    (OPTIONAL, "2024", "2024"),
+    (OPTIONAL, '{"name": "package.json"}', '{"name": "package.json"}'),
+    (OPTIONAL, '"as JSON"', "as JSON"),
+    ({"type": "string"}, '"quoted"', '"quoted"'),
+    (OPTIONAL, "null", None),
+    ({"type": ["string", "null"]}, "true", "true"),
+    ({"type": ["string", "integer"]}, "7", 7),
+    ({"$ref": "#/$defs/Size"}, "42", "42"),
+    ({"$ref": "#/$defs/Size"}, '"42"', "42"),
+    ({"allOf": [{"$ref": "#/$defs/Size"}], "default": "40"}, "42", "42"),
+    ({"oneOf": [{"const": "1"}, {"const": "2"}]}, "1", "1"),
+    ({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}, '["a"]', ["a"]),
+    ({"type": "number"}, "3", 3),
+    ({"type": "boolean"}, "True", True),
+    (True, "[1]", [1]),
+    ({}, "NaN", "NaN"),
+    ({}, "[1e999]", "[1e999]"),
+    ({}, "[" * 100_000, "[" * 100_000),
+]
+
+
+@pytest.mark.parametrize(("schema", "text", "value"), TYPED, ids=[f"{s} {t[:20]}" for s, t, _ in TYPED])
+def test_a_tagged_parameter_has_a_type_that_its_schema_takes(schema, text, value):
+    parameters = {"properties": {"p": schema}, "$defs": {"Size": {"enum": ["40", "42"], "type": "string"}}}
+    whole = {"type": "object", **parameters}
+    jsonschema.validate({"p": value}, whole)
+    tools = [{"type": "function", "function": {"name": "f", "parameters": whole}}]
+    reply = f"<tool_call>\n<function=f>\n<parameter=p>\n{text}\n</parameter>\n</function>\n</tool_call>"
+    _, _, calls = parse("", profile_for("<function="), [reply], tools=tools)
+    assert json.loads(calls[0][2], parse_constant=pytest.fail) == {"p": value}
+
+
+@pytest.mark.parametrize("properties", [None, [], {"p": None}, {"p": {"$ref": "#/properties/p"}}])
+def test_a_schema_that_is_none_is_no_reason_to_fail(properties):
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"properties": properties}}}]
+    reply = "<tool_call><function=f><parameter=p>1</parameter></function></tool_call>"
+    assert parse("", profile_for("<function="), [reply], tools=tools)[2][0][1:] == ["f", '{"p": 1}']
 
 
 def test_without_tools_a_call_is_text():
