@@ -16,6 +16,7 @@ from .source import Source
 from .tools import Tools
 
 Parser = Generator[None, None, None]
+QWEN_ENDS = ("</function>", "</tool_call>")  # the first is forgotten at times
 
 
 def plain(source: Source, out: Output, tools: Tools) -> Parser:
@@ -48,7 +49,7 @@ def _qwen_coder_call(source: Source, out: Output, tools: Tools, marker: str) -> 
             return
         yield from _literal(source, "<function=")
     name = yield from _name(source, ">", tools)
-    arguments = yield from _parameters(source, tools, name, ("<parameter=", ">", "</parameter>"), ("</function>",))
+    arguments = yield from _parameters(source, tools, name, ("<parameter=", ">", "</parameter>"), QWEN_ENDS)
     out.call(name, arguments)
     yield from _closing(source, "</tool_call>")
 
@@ -91,7 +92,7 @@ def _glm_call(source: Source, out: Output, tools: Tools) -> Parser:
     while marker == "<arg_key>":
         key = yield from _text_to(source, "</arg_key>")
         yield from _literal(source, "<arg_value>")
-        value = yield from _text_to(source, "</arg_value>")
+        value = yield from _value(source, "</arg_value>", ("<arg_key>", "</tool_call>"))
         arguments[key.strip()] = tools.typed(name, key.strip(), value)
         _, marker = yield from source.text_until(["<arg_key>", "</tool_call>"])
     if marker is None:
@@ -269,8 +270,16 @@ def _parameters(
             return arguments
         head = yield from _text_to(source, name_end)
         key = head.split('" ')[0].strip().strip("\"'")  # DSML adds attributes: name="k" string="true"
-        value = yield from _text_to(source, value_end)
+        value = yield from _value(source, value_end, (opening, *closings))
         arguments[key] = tools.typed(tool, key, _trim_line(value))
+
+
+def _value(source: Source, closing: str, followers: tuple[str, ...]) -> Generator[None, None, str]:
+    """Text up to a closing tag that one of `followers` comes after: any other is the value's own, as in XML code."""
+    text = yield from _text_to(source, closing)
+    while not (yield from source.goes_on_with(followers)):
+        text += closing + (yield from _text_to(source, closing))
+    return text
 
 
 def _trim_line(value: str) -> str:

@@ -83,6 +83,18 @@ class Source:
                 return False
             yield
 
+    def goes_on_with(self, prefixes: Sequence[str]) -> Generator[None, None, bool]:
+        """Whether the text, after white space, goes on with one of these or is over; takes nothing."""
+        while True:
+            body = self.rest.lstrip()
+            if any(map(body.startswith, prefixes)):
+                return True
+            if self.closed:
+                return not body
+            if not any(prefix.startswith(body) for prefix in prefixes):
+                return False
+            yield
+
     def stream_until(self, markers: Sequence[str], sink: Callable[[str], None]) -> Generator[None, None, str | None]:
         """Pass text to `sink` as it comes; take and return the first marker, or None at the end of the text."""
         while True:

@@ -265,6 +265,37 @@ def test_a_schema_that_is_none_is_no_reason_to_fail(properties):
     assert parse("", profile_for("<function="), [reply], tools=tools)[2][0][1:] == ["f", '{"p": 1}']
 
 
+MARKUP = "<config>\n<arg_value>1</arg_value>\n<parameter=x>1</parameter> </｜DSML｜parameter>!</config>"
+IN_TAGS = {
+    "qwen-coder": f"<tool_call>\n<function=write_file>\n<parameter=code>\n{MARKUP}\n</parameter>\n"
+    "<parameter=city>\nBern\n</parameter>\n</function>\n</tool_call>",
+    "glm": f"<tool_call>write_file\n<arg_key>code</arg_key>\n<arg_value>{MARKUP}</arg_value>\n"
+    "<arg_key>city</arg_key>\n<arg_value>Bern</arg_value>\n</tool_call>",
+    "minimax": f'<minimax:tool_call>\n<invoke name="write_file">\n<parameter name="code">{MARKUP}</parameter>\n'
+    '<parameter name="city">Bern</parameter>\n</invoke>\n</minimax:tool_call>',
+    "deepseek-dsml": '<｜DSML｜function_calls>\n<｜DSML｜invoke name="write_file">\n'
+    f'<｜DSML｜parameter name="code" string="true">{MARKUP}</｜DSML｜parameter>\n'
+    '<｜DSML｜parameter name="city" string="true">Bern</｜DSML｜parameter>\n'
+    "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+}
+
+
+@pytest.mark.parametrize("family", IN_TAGS)
+def test_code_may_hold_the_tags_that_it_stands_between(family):
+    profile = profile_for(FAMILIES[family][0])
+    for pieces in cuts(IN_TAGS[family], 5):
+        text, _, calls = parse("", profile, pieces)
+        assert text == ""
+        assert [json.loads(arguments) for _, _, arguments in calls] == [{"code": MARKUP, "city": "Bern"}]
+
+
+def test_qwen_coder_may_forget_the_inner_closing_tag():
+    reply = "<tool_call>\n<function=weather>\n<parameter=city>\nBern\n</parameter>\n</tool_call>"
+    for pieces in cuts(reply, 6):
+        text, _, calls = parse("", profile_for("<function="), pieces)
+        assert (text, [call[1:] for call in calls]) == ("", [["weather", '{"city": "Bern"}']])
+
+
 def test_without_tools_a_call_is_text():
     reply = FAMILIES["hermes"][1]
     assert parse(reply, profile_for("<tool_call>"), list(reply), tools=[]) == (reply, "", [])
