@@ -172,6 +172,8 @@ def _kimi_calls(source: Source, out: Output, tools: Tools) -> Parser:
         id = (yield from _text_to(source, "<|tool_call_argument_begin|>")).strip()
         name = id.removeprefix("functions.").rpartition(":")[0] or id
         out.call_start(_checked(name, tools), id)
+        if (yield from source.leads_to("<|tool_call_end|>")):
+            continue
         yield from source.skip_space()
         yield from json_value(source, out.call_arguments)
         yield from _closing(source, "<|tool_call_end|>")
@@ -250,7 +252,7 @@ def _checked(name: str, tools: Tools) -> str:
 
 
 def _object(text: str) -> dict[str, Any]:
-    value = json.loads(text)
+    value = json.loads(text) if text.strip() else {}
     if not isinstance(value, dict):
         raise Malformed
     return value

@@ -152,7 +152,10 @@ class _Call:
 
     def _read_arguments(self, source: Source) -> Generator[None, None, None]:
         if (yield from source.starts_with('"')):  # JSON within a JSON string
-            self._tell((yield from json_string(source)))
+            if (text := (yield from json_string(source))).strip():
+                self._tell(text)
+        elif (yield from source.starts_with("null")):
+            yield from json_value(source, lambda piece: None)
         else:
             yield from json_value(source, self._tell)
 

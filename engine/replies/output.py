@@ -34,6 +34,7 @@ class Output:
         self._id_length, self._id_prefix = id_length, id_prefix
         self._held_space = ""
         self._after_reasoning = False
+        self._lacks_arguments = False  # the last call, so far
         self.calls = 0
 
     def take(self) -> list[Piece]:
@@ -49,10 +50,13 @@ class Output:
         self._held_space = text[len(body) :]
         if body:
             self._after_reasoning = False
+            self._end_call()
             self._pieces.append(Text(body))
 
-    def finish(self) -> None:
+    def finish(self, cut: bool) -> None:
         """The reply is over: what white space is held belongs to it unless a call came last."""
+        if not cut:
+            self._end_call()
         if self._held_space and not self.calls:
             self._pieces.append(Text(self._held_space))
         self._held_space = ""
@@ -63,20 +67,29 @@ class Output:
 
     def reasoning(self, text: str) -> None:
         self._after_reasoning = True
+        self._end_call()
         self._pieces.append(Reasoning(text))
 
     def call_start(self, name: str, id: str | None = None) -> None:
         self.drop_space()
+        self._end_call()
         self._pieces.append(ToolCallStart(self.calls, id or self._new_id(), name))
         self.calls += 1
+        self._lacks_arguments = True
 
     def call_arguments(self, piece: str) -> None:
         if piece:
+            self._lacks_arguments = False
             self._pieces.append(ToolCallDelta(self.calls - 1, piece))
 
     def call(self, name: str, arguments: dict[str, Any]) -> None:
         self.call_start(name)
         self.call_arguments(json.dumps(arguments, ensure_ascii=False))
+
+    def _end_call(self) -> None:
+        """A call that the model wrote no arguments for has none: clients read JSON there."""
+        if self._lacks_arguments:
+            self.call_arguments("{}")
 
     def _new_id(self) -> str:
         return self._id_prefix + "".join(secrets.choice(_ALPHABET) for _ in range(self._id_length))

@@ -39,7 +39,7 @@ class ReplyParser:
         """The reply is over: what was held back comes out. cut: the model was not done, so a call may lack its end."""
         self._source.closed, self._source.cut = True, cut
         self._advance()
-        self._out.finish()
+        self._out.finish(cut)
         return self._out.take()
 
     def _advance(self) -> None:

@@ -296,6 +296,45 @@ def test_qwen_coder_may_forget_the_inner_closing_tag():
         assert (text, [call[1:] for call in calls]) == ("", [["weather", '{"city": "Bern"}']])
 
 
+@pytest.mark.parametrize(
+    ("mark", "reply"),
+    [
+        ("<tool_call>", '<tool_call>\n{"name": "weather", "arguments": null}\n</tool_call>'),
+        ("<tool_call>", '<tool_call>\n{"arguments": "", "name": "weather"}\n</tool_call>'),
+        ("<tool_call>", '<tool_call>\n{"name": "weather"}\n</tool_call>'),
+        ("<function=", "<tool_call>\n<function=weather>\n</function>\n</tool_call>"),
+        ("<arg_key>", "<tool_call>weather\n</tool_call>"),
+        ("<minimax:tool_call>", '<minimax:tool_call>\n<invoke name="weather">\n</invoke>\n</minimax:tool_call>'),
+        ("[TOOL_CALLS]", "[TOOL_CALLS]weather[ARGS]"),
+        ("[TOOL_CALLS]", '[TOOL_CALLS] [{"name": "weather", "arguments": {}}]'),
+        ("<|python_tag|>", '{"name": "weather", "parameters": null}'),
+        (
+            "<|tool_calls_section_begin|>",
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>"
+            "<|tool_call_end|><|tool_calls_section_end|>",
+        ),
+        (
+            "<｜tool▁calls▁begin｜>",
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜><｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        ),
+        ("<|channel|>", "<|channel|>commentary to=functions.weather <|constrain|>json<|message|><|call|>"),
+    ],
+)
+def test_a_call_without_arguments_has_an_empty_object(mark, reply):
+    for pieces in cuts(reply, 7):
+        text, _, calls = parse("", profile_for(mark), pieces)
+        assert (text, [call[1:] for call in calls]) == ("", [["weather", "{}"]])
+
+
+def test_a_kimi_call_without_arguments_is_not_the_sections_last():
+    call = "<|tool_call_begin|>functions.{}<|tool_call_argument_begin|>{}<|tool_call_end|>"
+    section = call.format("weather:0", "") + call.format("write_file:1", '{"code": "x"}')
+    reply = f"<|tool_calls_section_begin|>{section}<|tool_calls_section_end|>"
+    for pieces in cuts(reply, 8):
+        _, _, calls = parse("", profile_for("<|tool_calls_section_begin|>"), pieces)
+        assert [call[1:] for call in calls] == [["weather", "{}"], ["write_file", '{"code": "x"}']]
+
+
 def test_without_tools_a_call_is_text():
     reply = FAMILIES["hermes"][1]
     assert parse(reply, profile_for("<tool_call>"), list(reply), tools=[]) == (reply, "", [])
