@@ -5,12 +5,11 @@ Sources: the models' own chat templates and tool-use documentation.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Generator
 from typing import Any
 
-from .json_calls import Malformed, json_call, json_value
+from .json_calls import Malformed, json_call, json_object, json_value
 from .output import Output
 from .source import Source
 from .tools import Tools
@@ -154,7 +153,7 @@ def _deepseek_calls(source: Source, out: Output, tools: Tools) -> Parser:
         body = yield from _text_to(source, "<｜tool▁call▁end｜>")
         fenced = re.match(r"\s*(\S+)\s*```json\s*(.*?)\s*```\s*$", body, re.DOTALL)  # V3 and R1: head is "function"
         name, arguments = (fenced[1], fenced[2]) if fenced else (head, body)
-        out.call(_checked(name.strip(), tools), _object(arguments))
+        out.call(_checked(name.strip(), tools), json_object(arguments))
 
 
 def kimi(source: Source, out: Output, tools: Tools) -> Parser:
@@ -214,7 +213,7 @@ def _attempt(source: Source, out: Output, opening: str, call: Parser) -> Parser:
     malformed = False
     try:
         yield from call
-    except (Malformed, ValueError):
+    except (Malformed, ValueError, RecursionError):
         malformed = True
     taken = source.unmark()
     if source.cut and (opening or out.calls > before):
@@ -249,13 +248,6 @@ def _checked(name: str, tools: Tools) -> str:
     if not name or (tools.schemas and name not in tools.schemas):
         raise Malformed
     return name
-
-
-def _object(text: str) -> dict[str, Any]:
-    value = json.loads(text) if text.strip() else {}
-    if not isinstance(value, dict):
-        raise Malformed
-    return value
 
 
 def _parameters(

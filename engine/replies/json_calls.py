@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Generator
+from typing import Any
 
 from .output import Output
 from .source import Source
@@ -20,6 +21,8 @@ class Malformed(Exception):
 _STRING_END = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
 _STRUCTURE = re.compile(r'["{}\[\]]')
 _STRING_STOP = re.compile(r'["\\]')
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_ESCAPES = '"\\/bfnrtu'
 
 
 def json_string(source: Source) -> Generator[None, None, str]:
@@ -43,12 +46,21 @@ def json_value(source: Source, sink: Callable[[str], None]) -> Generator[None, N
         yield from _scalar(source, sink)
 
 
+def json_object(text: str) -> dict[str, Any]:
+    """The object that a whole text is; an empty one of an empty text."""
+    text = text.strip() or "{}"
+    if text[0] != "{":
+        raise Malformed
+    return json.loads(_Extent().advance(text)[1])
+
+
 def _delimited(source: Source, sink: Callable[[str], None]) -> Generator[None, None, None]:
     extent = _Extent()
     while True:
-        rest = source.rest
-        if count := extent.advance(rest):
-            sink(source.take(count))
+        count, text = extent.advance(source.rest)
+        if count:
+            source.take(count)
+            sink(text)
         if extent.complete:
             return
         if source.closed:
@@ -57,7 +69,7 @@ def _delimited(source: Source, sink: Callable[[str], None]) -> Generator[None, N
 
 
 class _Extent:
-    """How far a string, an object or an array reaches."""
+    """How far a string, an object or an array reaches, and its text as JSON."""
 
     def __init__(self) -> None:
         self.complete = False
@@ -65,31 +77,32 @@ class _Extent:
         self._in_string = False
         self._escaped = False
 
-    def advance(self, text: str) -> int:
-        """How many characters of `text`, which goes on where the last one ended, belong to the value."""
-        at = 0
+    def advance(self, text: str) -> tuple[int, str]:
+        """-> how many characters of `text`, which goes on where the last one ended, belong to the value; their JSON."""
+        at, pieces = 0, []
         while at < len(text) and not self.complete:
-            at = self._in_string_from(text, at) if self._in_string else self._outside_from(text, at)
-        return at
+            read = self._in_string_from if self._in_string else self._outside_from
+            at, piece = read(text, at)
+            pieces.append(piece)
+        return at, "".join(pieces)
 
-    def _in_string_from(self, text: str, at: int) -> int:
+    def _in_string_from(self, text: str, at: int) -> tuple[int, str]:
         if self._escaped:
             self._escaped = False
-            return at + 1
+            return at + 1, _escape_of(text[at])
         stop = _STRING_STOP.search(text, at)
-        if not stop:
-            return len(text)
-        if stop[0] == "\\":
+        end = stop.end() if stop else len(text)
+        if stop and stop[0] == "\\":
             self._escaped = True
-        else:
+        elif stop:
             self._in_string = False
             self.complete = not self._closers
-        return stop.end()
+        return end, _CONTROL.sub(lambda found: "\\" + _escape_of(found[0]), text[at:end])
 
-    def _outside_from(self, text: str, at: int) -> int:
+    def _outside_from(self, text: str, at: int) -> tuple[int, str]:
         mark = _STRUCTURE.search(text, at)
         if not mark:
-            return len(text)
+            return len(text), text[at:]
         if mark[0] == '"':
             self._in_string = True
         elif mark[0] in "{[":
@@ -98,7 +111,17 @@ class _Extent:
             raise Malformed
         else:
             self.complete = not self._closers
-        return mark.end()
+        return mark.end(), text[at : mark.end()]
+
+
+def _escape_of(char: str) -> str:
+    """What stands behind a backslash for a character that a model has put there, or should have.
+
+    Line breaks as they are and a pattern's `\\d` are no JSON, and what a model means by them is plain.
+    """
+    if char in _ESCAPES:
+        return char
+    return json.dumps(char)[2:-1] if _CONTROL.match(char) else "\\" + char
 
 
 def _scalar(source: Source, sink: Callable[[str], None]) -> Generator[None, None, None]:

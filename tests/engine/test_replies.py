@@ -335,6 +335,29 @@ def test_a_kimi_call_without_arguments_is_not_the_sections_last():
         assert [call[1:] for call in calls] == [["weather", "{}"], ["write_file", '{"code": "x"}']]
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ('"a\n\tb\r"', "a\n\tb\r"),
+        (r'"\d+\.\w"', r"\d+\.\w"),
+        (r'"it\'s"', r"it\'s"),
+        ('"a\\\nb"', "a\nb"),
+        (r'"\\d \" \u00fc \/ \n"', '\\d " ü / \n'),
+        ('"\x00"', "\0"),
+    ],
+)
+def test_strings_that_are_almost_json_are_mended(written, meant):
+    """What is JSON stays as it is; line breaks and backslashes that it does not allow are what they look like."""
+    reply = '<tool_call>\n{"name": "write_file",\n "arguments": {\n"code": %s\n}}\n</tool_call>' % written
+    for pieces in cuts(reply, 9):
+        text, _, calls = parse("", profile_for("<tool_call>"), pieces)
+        assert (text, [json.loads(arguments) for _, _, arguments in calls]) == ("", [{"code": meant}])
+    call = '<｜tool▁call▁begin｜>write_file<｜tool▁sep｜>{"code": %s}<｜tool▁call▁end｜>' % written
+    reply = f"<｜tool▁calls▁begin｜>{call}<｜tool▁calls▁end｜>"
+    _, _, calls = parse("", profile_for("<｜tool▁calls▁begin｜>"), [reply])
+    assert [json.loads(arguments) for _, _, arguments in calls] == [{"code": meant}]
+
+
 def test_without_tools_a_call_is_text():
     reply = FAMILIES["hermes"][1]
     assert parse(reply, profile_for("<tool_call>"), list(reply), tools=[]) == (reply, "", [])
