@@ -63,7 +63,7 @@ def _delimited(source: Source, sink: Callable[[str], None]) -> Generator[None, N
             sink(text)
         if extent.complete:
             return
-        if source.closed:
+        if extent.broken or source.closed:
             raise Malformed
         yield
 
@@ -73,6 +73,7 @@ class _Extent:
 
     def __init__(self) -> None:
         self.complete = False
+        self.broken = False  # what follows closes something else than was opened
         self._closers: list[str] = []
         self._in_string = False
         self._escaped = False
@@ -80,7 +81,7 @@ class _Extent:
     def advance(self, text: str) -> tuple[int, str]:
         """-> how many characters of `text`, which goes on where the last one ended, belong to the value; their JSON."""
         at, pieces = 0, []
-        while at < len(text) and not self.complete:
+        while at < len(text) and not (self.complete or self.broken):
             read = self._in_string_from if self._in_string else self._outside_from
             at, piece = read(text, at)
             pieces.append(piece)
@@ -107,9 +108,11 @@ class _Extent:
             self._in_string = True
         elif mark[0] in "{[":
             self._closers.append("}" if mark[0] == "{" else "]")
-        elif self._closers.pop() != mark[0]:
-            raise Malformed
+        elif self._closers[-1] != mark[0]:
+            self.broken = True
+            return mark.start(), text[at : mark.start()]
         else:
+            self._closers.pop()
             self.complete = not self._closers
         return mark.end(), text[at : mark.end()]
 

@@ -174,6 +174,14 @@ def test_malformed_calls_come_back_as_text(reply):
         assert (text, calls) == (reply, [])
 
 
+def test_a_call_that_breaks_off_inside_is_the_same_however_it_is_cut():
+    reply = '<tool_call>{"name": "weather", "arguments": {"tags": [1, {"a": 2]}}</tool_call> So.'
+    read = [parse("", profile_for("<tool_call>"), pieces) for pieces in cuts(reply, 10)]
+    assert {(text, *calls[0][1:]) for text, _, calls in read} == {
+        ("]}}</tool_call> So.", "weather", '{"tags": [1, {"a": 2')
+    }
+
+
 def test_a_call_cut_by_the_budget_keeps_what_came():
     _, _, calls = parse("", profile_for("<tool_call>"), ['<tool_call>{"name": "weather", "arguments": {"city": "Pa'])
     assert calls[0][1:] == ["weather", '{"city": "Pa']
