@@ -193,7 +193,7 @@ def harmony(source: Source, out: Output, tools: Tools) -> Parser:
 
 def _harmony_sink(header: str, out: Output, tools: Tools) -> Callable[[str], None]:
     recipient = re.search(r"to=(?:functions\.)?([^\s<]+)", header)
-    if recipient and (not tools.schemas or recipient[1] in tools.names):
+    if recipient and recipient[1] in tools.names:
         out.call_start(recipient[1])
         return out.call_arguments
     return out.reasoning if re.search(r"<\|channel\|>\s*analysis", header) else out.text

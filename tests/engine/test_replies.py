@@ -371,6 +371,12 @@ def test_without_tools_a_call_is_text():
     assert parse(reply, profile_for("<tool_call>"), list(reply), tools=[]) == (reply, "", [])
 
 
+def test_without_tools_gpt_oss_calls_none():
+    """A history with calls makes it call again, where the client has sent no tools or tool_choice is none."""
+    reply = '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "Bern"}<|call|>'
+    assert parse("", profile_for("<|channel|>"), list(reply), tools=[]) == ('{"city": "Bern"}', "", [])
+
+
 def test_reasoning_tags_opened_in_the_reply_or_in_the_prompt():
     profile = profile_for("{{ '<think>' }} </think> <tool_call>")
     body = "\nI wonder </thin\n</think>\n\n Paris."
