@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,13 @@ import numpy as np
 
 from fleet.vaultfile import config as model_config
 from fleet.vaultfile.errors import VaultError
-from fleet.vaultfile.scout import TensorInfo, read_header
+from fleet.vaultfile.scout import ScoutHeader, TensorInfo, read_header
 
 from . import ShatterError
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+CACHED = re.compile(r"models--.+?--(.+)")
 
 
 class Checkpoint:
@@ -28,10 +31,28 @@ class Checkpoint:
             raise ShatterError(f"{folder} is not a directory: name the one that holds config.json")
         try:
             self.config: dict[str, Any] = model_config.load(folder / "config.json")
-            self._shards = {name: read_header(folder / name) for name in self._shard_names()}
-        except (model_config.ConfigError, VaultError) as error:
+        except model_config.ConfigError as error:
             raise ShatterError(str(error)) from None
-        self._places = {tensor: shard for shard in self._shards.values() for tensor in shard.tensors}
+
+    @property
+    def name(self) -> str:
+        """The directory's; of a snapshot in the model hub's cache, whose directory is a hash, the model's."""
+        folder = self.folder.resolve()
+        if folder.parent.name == "snapshots" and (cached := CACHED.fullmatch(folder.parent.parent.name)):
+            return cached[1]
+        return folder.name
+
+    @cached_property
+    def _shards(self) -> dict[str, ScoutHeader]:
+        """Read when first asked for: a model that cannot be converted is told so whatever its files are."""
+        try:
+            return {name: read_header(self.folder / name, "download it again") for name in self._shard_names()}
+        except VaultError as error:
+            raise ShatterError(str(error)) from None
+
+    @cached_property
+    def _places(self) -> dict[str, ScoutHeader]:
+        return {tensor: shard for shard in self._shards.values() for tensor in shard.tensors}
 
     @property
     def names(self) -> list[str]:

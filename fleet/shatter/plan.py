@@ -98,7 +98,7 @@ def _refuse_unused(checkpoint: Checkpoint, present: dict[str, tuple[int, ...]]) 
 
 def _metadata(checkpoint: Checkpoint, vault: VaultPlan) -> dict[str, str]:
     a = vault.architecture
-    name = str(checkpoint.config.get("_name_or_path") or checkpoint.folder.resolve().name)
+    name = str(checkpoint.config.get("_name_or_path") or checkpoint.name)
     return {
         "format": "pt",
         "converter": CONVERTER,

@@ -112,9 +112,9 @@ def _parse(raw: bytes, path: Path) -> dict[str, Any]:
     return header
 
 
-def _read_header_bytes(path: Path) -> tuple[bytes, int]:
+def _read_header_bytes(path: Path, missing: str) -> tuple[bytes, int]:
     """The JSON header's bytes and the file's length."""
-    with open_regular(path, "put the scout beside its vault") as file:
+    with open_regular(path, missing) as file:
         length = os.fstat(file.fileno()).st_size
         prefix = file.read(8)
         size = int.from_bytes(prefix, "little")
@@ -125,9 +125,9 @@ def _read_header_bytes(path: Path) -> tuple[bytes, int]:
         return read_exactly(file, 8, size, path), length
 
 
-def read_header(path: Path) -> ScoutHeader:
-    """Names, places and metadata; reads no tensor. Raises VaultError."""
-    raw, length = _read_header_bytes(path)
+def read_header(path: Path, missing: str = "put the scout beside its vault") -> ScoutHeader:
+    """Names, places and metadata; reads no tensor. `missing`: what to do where it is. Raises VaultError."""
+    raw, length = _read_header_bytes(path, missing)
     header = _parse(raw, path)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):

@@ -137,7 +137,7 @@ def test_shards_give_the_same_vault(shatter, source):
     sharded = shatter(name="sharded")
     assert sharded[0].read_bytes() == whole[0].read_bytes()
     (source / "model-1.safetensors").unlink()
-    with pytest.raises(CommandError, match=r"model-1\.safetensors: missing"):
+    with pytest.raises(CommandError, match=r"model-1\.safetensors: missing; download it again"):
         shatter(name="lost")
 
 
@@ -194,6 +194,24 @@ def test_what_cannot_be_run_is_refused_by_name(shatter, source, fleet_dir, chang
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not list(fleet_dir.iterdir())
+
+
+def test_an_unknown_model_is_told_so_whatever_its_files_are(shatter, source):
+    """Another architecture often comes in files of another form, which would otherwise be blamed."""
+    change_config(source, model_type="deepseek_v32")
+    (source / "model.safetensors").rename(source / "pytorch_model.bin")
+    with pytest.raises(CommandError, match="model_type 'deepseek_v32' is not supported"):
+        shatter()
+
+
+def test_a_vault_is_called_after_the_model_whose_snapshot_it_is_made_of(source, fleet_dir, tmp_path):
+    """As the model hub's cache lays it out: a folder for the model, in it one for each revision, links to the files."""
+    snapshot = tmp_path / "models--Qwen--Qwen3-30B-A3B" / "snapshots" / "ad44e777bcd18fa416d9da3bd8f70d33ebb85d39"
+    snapshot.mkdir(parents=True)
+    for file in source.iterdir():
+        (snapshot / file.name).symlink_to(file)
+    call_command("shatter", snapshot, fleet_dir)
+    assert (fleet_dir / "Qwen3-30B-A3B.smoe").is_file()
 
 
 def test_a_multimodal_config_is_refused(shatter, source):

@@ -34,7 +34,7 @@ class Command(BaseCommand):
         try:
             source = Checkpoint(checkpoint)
             conversion = plan(source, bits)
-            smoe = out / f"{_stem(name or checkpoint.resolve().name)}.smoe"
+            smoe = out / f"{_stem(name or source.name)}.smoe"
             self._describe(conversion, smoe)
             if not options["dry_run"]:
                 _check_target(smoe, conversion.disk_need, options["force"])
