@@ -30,7 +30,7 @@ def hermes(source: Source, out: Output, tools: Tools) -> Parser:
 
 
 def _hermes_call(source: Source, out: Output, tools: Tools) -> Parser:
-    yield from json_call(source, out, tools.names)
+    yield from _json_call(source, out, tools)
     yield from _closing(source, "</tool_call>")
 
 
@@ -109,10 +109,10 @@ def _mistral_calls(source: Source, out: Output, tools: Tools) -> Parser:
     if not (yield from source.leads_to("[")):
         yield from _mistral_named_call(source, out, tools)
         return
-    yield from json_call(source, out, tools.names)
+    yield from _json_call(source, out, tools)
     while (yield from source.leads_to(",")):
-        yield from json_call(source, out, tools.names)
-    yield from _closing(source, "]")
+        yield from _json_call(source, out, tools)
+    yield from source.leads_to("]")
 
 
 def _mistral_named_call(source: Source, out: Output, tools: Tools) -> Parser:
@@ -223,9 +223,19 @@ def _attempt(source: Source, out: Output, opening: str, call: Parser) -> Parser:
         out.text(opening + taken)
 
 
+def _json_call(source: Source, out: Output, tools: Tools) -> Parser:
+    """A call that is told stays one: what follows it is not its JSON, and may be the mark that closes it."""
+    before = out.calls
+    try:
+        yield from json_call(source, out, tools.names)
+    except Malformed:
+        if out.calls == before:
+            raise
+
+
 def _closing(source: Source, tag: str) -> Parser:
-    """Takes the tag if it is there; models forget it before the end."""
-    yield from source.leads_to(tag)
+    """Takes the tag if it is there, and brackets that nothing has opened: models forget one and write the other."""
+    yield from source.leads_to(tag, passing=" \t\r\n}]")
 
 
 def _literal(source: Source, text: str) -> Parser:

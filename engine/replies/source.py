@@ -72,10 +72,13 @@ class Source:
                 return False
             yield
 
-    def leads_to(self, prefix: str) -> Generator[None, None, bool]:
-        """Whether the text, after white space, goes on with `prefix`; takes both if so and nothing otherwise."""
+    def leads_to(self, prefix: str, passing: str | None = None) -> Generator[None, None, bool]:
+        """Whether the text, after white space or any of `passing`, goes on with `prefix`.
+
+        Takes both if so and nothing otherwise.
+        """
         while True:
-            body = self.rest.lstrip()
+            body = self.rest.lstrip(passing)
             if body.startswith(prefix):
                 self._position = len(self._text) - len(body) + len(prefix)
                 return True

@@ -177,9 +177,7 @@ def test_malformed_calls_come_back_as_text(reply):
 def test_a_call_that_breaks_off_inside_is_the_same_however_it_is_cut():
     reply = '<tool_call>{"name": "weather", "arguments": {"tags": [1, {"a": 2]}}</tool_call> So.'
     read = [parse("", profile_for("<tool_call>"), pieces) for pieces in cuts(reply, 10)]
-    assert {(text, *calls[0][1:]) for text, _, calls in read} == {
-        ("]}}</tool_call> So.", "weather", '{"tags": [1, {"a": 2')
-    }
+    assert {(text, *calls[0][1:]) for text, _, calls in read} == {(" So.", "weather", '{"tags": [1, {"a": 2')}
 
 
 def test_a_call_cut_by_the_budget_keeps_what_came():
@@ -364,6 +362,25 @@ def test_strings_that_are_almost_json_are_mended(written, meant):
     reply = f"<｜tool▁calls▁begin｜>{call}<｜tool▁calls▁end｜>"
     _, _, calls = parse("", profile_for("<｜tool▁calls▁begin｜>"), [reply])
     assert [json.loads(arguments) for _, _, arguments in calls] == [{"code": meant}]
+
+
+@pytest.mark.parametrize(
+    ("mark", "end"),
+    [
+        ("<tool_call>", "}\n</tool_call>"),
+        ("<tool_call>", "}}}\n</tool_call>"),
+        ("<tool_call>", "}}\n]\n</tool_call>"),
+        ("<tool_call>", "}"),
+        ("[TOOL_CALLS]", "}]"),
+        ("[TOOL_CALLS]", "}"),
+    ],
+)
+def test_brackets_that_a_model_forgets_or_doubles_are_no_text(mark, end):
+    opening = "[TOOL_CALLS] [" if mark == "[TOOL_CALLS]" else "<tool_call>\n"
+    reply = f'{opening}{{"name": "weather", "arguments": {{"city": "Bern"{end}'
+    for pieces in cuts(reply, 11):
+        text, _, calls = parse("", profile_for(mark), pieces)
+        assert (text, [call[1:] for call in calls]) == ("", [["weather", '{"city": "Bern"}']])
 
 
 def test_without_tools_a_call_is_text():
