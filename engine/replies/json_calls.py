@@ -19,7 +19,7 @@ class Malformed(Exception):
 
 
 _STRING_END = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
-_STRUCTURE = re.compile(r'["{}\[\]]')
+_STRUCTURE = re.compile(r'["{}\[\]<]')  # outside of a string, < is no JSON but the mark that closes a call
 _STRING_STOP = re.compile(r'["\\]')
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _ESCAPES = '"\\/bfnrtu'
@@ -58,11 +58,13 @@ def _delimited(source: Source, sink: Callable[[str], None]) -> Generator[None, N
     extent = _Extent()
     while True:
         count, text = extent.advance(source.rest)
-        if count:
-            source.take(count)
+        source.take(count)
+        if text:
             sink(text)
         if extent.complete:
             return
+        if source.closed and not (source.cut or extent.broken):
+            sink(extent.give_up())
         if extent.broken or source.closed:
             raise Malformed
         yield
@@ -73,7 +75,7 @@ class _Extent:
 
     def __init__(self) -> None:
         self.complete = False
-        self.broken = False  # what follows closes something else than was opened
+        self.broken = False  # what follows is no JSON
         self._closers: list[str] = []
         self._in_string = False
         self._escaped = False
@@ -108,13 +110,20 @@ class _Extent:
             self._in_string = True
         elif mark[0] in "{[":
             self._closers.append("}" if mark[0] == "{" else "]")
-        elif self._closers[-1] != mark[0]:
-            self.broken = True
-            return mark.start(), text[at : mark.start()]
-        else:
-            self._closers.pop()
+        elif mark[0] in self._closers:
+            missing = ""
+            while (closer := self._closers.pop()) != mark[0]:
+                missing += closer
             self.complete = not self._closers
+            return mark.end(), text[at : mark.start()] + missing + mark[0]
+        else:
+            return mark.start(), text[at : mark.start()] + self.give_up()
         return mark.end(), text[at : mark.end()]
+
+    def give_up(self) -> str:
+        """Nothing more belongs to the value: the brackets that it lacks, but for a string that is still open."""
+        self.broken = True
+        return "" if self._in_string else "".join(reversed(self._closers))
 
 
 def _escape_of(char: str) -> str:

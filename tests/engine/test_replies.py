@@ -174,10 +174,22 @@ def test_malformed_calls_come_back_as_text(reply):
         assert (text, calls) == (reply, [])
 
 
-def test_a_call_that_breaks_off_inside_is_the_same_however_it_is_cut():
-    reply = '<tool_call>{"name": "weather", "arguments": {"tags": [1, {"a": 2]}}</tool_call> So.'
-    read = [parse("", profile_for("<tool_call>"), pieces) for pieces in cuts(reply, 10)]
-    assert {(text, *calls[0][1:]) for text, _, calls in read} == {(" So.", "weather", '{"tags": [1, {"a": 2')}
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ('{"tags": [1, {"a": 2]}', {"tags": [1, {"a": 2}]}),
+        ('{"tags": [1, [2, 3}', {"tags": [1, [2, 3]]}),
+        ('{"city": "Bern"', {"city": "Bern"}),
+        ('{"tags": ["}", {"a": "]"', {"tags": ["}", {"a": "]"}]}),
+        ('{"days": 3]', {"days": 3}),
+    ],
+)
+def test_arguments_whose_brackets_do_not_match_are_json_however_the_reply_is_cut(written, read):
+    reply = '<tool_call>\n{"name": "weather", "arguments": %s}\n</tool_call>\nSo.' % written
+    for pieces in cuts(reply, 10):
+        text, _, calls = parse("", profile_for("<tool_call>"), pieces)
+        assert [(name, json.loads(arguments)) for _, name, arguments in calls] == [("weather", read)]
+        assert text.strip() == "So."
 
 
 def test_a_call_cut_by_the_budget_keeps_what_came():
@@ -367,10 +379,13 @@ def test_strings_that_are_almost_json_are_mended(written, meant):
 @pytest.mark.parametrize(
     ("mark", "end"),
     [
+        ("<tool_call>", "\n</tool_call>"),
         ("<tool_call>", "}\n</tool_call>"),
         ("<tool_call>", "}}}\n</tool_call>"),
         ("<tool_call>", "}}\n]\n</tool_call>"),
+        ("<tool_call>", ""),
         ("<tool_call>", "}"),
+        ("[TOOL_CALLS]", "]"),
         ("[TOOL_CALLS]", "}]"),
         ("[TOOL_CALLS]", "}"),
     ],
@@ -380,7 +395,8 @@ def test_brackets_that_a_model_forgets_or_doubles_are_no_text(mark, end):
     reply = f'{opening}{{"name": "weather", "arguments": {{"city": "Bern"{end}'
     for pieces in cuts(reply, 11):
         text, _, calls = parse("", profile_for(mark), pieces)
-        assert (text, [call[1:] for call in calls]) == ("", [["weather", '{"city": "Bern"}']])
+        assert text == ""
+        assert [(name, json.loads(arguments)) for _, name, arguments in calls] == [("weather", {"city": "Bern"})]
 
 
 def test_without_tools_a_call_is_text():
