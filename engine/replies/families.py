@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any
 
 from .json_calls import Malformed, json_call, json_object, json_value
@@ -15,7 +16,28 @@ from .source import Source
 from .tools import Tools
 
 Parser = Generator[None, None, None]
-QWEN_ENDS = ("</function>", "</tool_call>")  # the first is forgotten at times
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """How a call's parameters are written."""
+
+    opening: str  # up to the name
+    name: str  # as it stands there, `{}` in its place
+    name_end: str
+    value_end: str
+    closings: tuple[str, ...]  # of the call
+    after: tuple[str, ...]  # what may stand behind those
+
+
+_QWEN_TAGS = Tags(
+    "<parameter=",
+    "{}>",
+    ">",
+    "</parameter>",
+    ("</function>", "</tool_call>"),  # the first is forgotten at times
+    ("</tool_call>", "<tool_call>", "<function="),
+)
 
 
 def plain(source: Source, out: Output, tools: Tools) -> Parser:
@@ -48,7 +70,7 @@ def _qwen_coder_call(source: Source, out: Output, tools: Tools, marker: str) -> 
             return
         yield from _literal(source, "<function=")
     name = yield from _name(source, ">", tools)
-    arguments = yield from _parameters(source, tools, name, ("<parameter=", ">", "</parameter>"), QWEN_ENDS)
+    arguments = yield from _parameters(source, tools, name, _QWEN_TAGS)
     out.call(name, arguments)
     yield from _closing(source, "</tool_call>")
 
@@ -69,13 +91,15 @@ def deepseek_dsml(source: Source, out: Output, tools: Tools) -> Parser:
 
 
 def _invokes(source: Source, out: Output, tools: Tools, prefix: str, closing: str) -> Parser:
+    opening, value_end = f"<{prefix}parameter name=", f"</{prefix}parameter>"
+    after = (closing, f"<{prefix}invoke name=")
+    tags = Tags(opening, '"{}"', ">", value_end, (f"</{prefix}invoke>",), after)
     while True:
         if (yield from source.leads_to(closing)):
             return
         yield from _literal(source, f"<{prefix}invoke name=")
         name = yield from _name(source, ">", tools)
-        tags = (f"<{prefix}parameter name=", ">", f"</{prefix}parameter>")
-        out.call(name, (yield from _parameters(source, tools, name, tags, (f"</{prefix}invoke>",))))
+        out.call(name, (yield from _parameters(source, tools, name, tags)))
 
 
 def glm(source: Source, out: Output, tools: Tools) -> Parser:
@@ -91,7 +115,7 @@ def _glm_call(source: Source, out: Output, tools: Tools) -> Parser:
     while marker == "<arg_key>":
         key = yield from _text_to(source, "</arg_key>")
         yield from _literal(source, "<arg_value>")
-        value = yield from _value(source, "</arg_value>", ("<arg_key>", "</tool_call>"))
+        value, _ = yield from _value(source, {"</arg_value>": ("<arg_key>", "</tool_call>")})
         arguments[key.strip()] = tools.typed(name, key.strip(), value)
         _, marker = yield from source.text_until(["<arg_key>", "</tool_call>"])
     if marker is None:
@@ -260,30 +284,35 @@ def _checked(name: str, tools: Tools) -> str:
     return name
 
 
-def _parameters(
-    source: Source, tools: Tools, tool: str, tags: tuple[str, str, str], closings: tuple[str, ...]
-) -> Generator[None, None, dict[str, Any]]:
-    """Parameters written as tags (opening up to the name, its closing, the value's closing) up to a closing tag."""
-    opening, name_end, value_end = tags
+def _parameters(source: Source, tools: Tools, tool: str, tags: Tags) -> Generator[None, None, dict[str, Any]]:
+    """Parameters written as tags, up to one that closes the call. Where a value's own tag lacks, the next ends it."""
     arguments: dict[str, Any] = {}
+    _, marker = yield from source.text_until([tags.opening, *tags.closings])
+    while marker == tags.opening:
+        head = yield from _text_to(source, tags.name_end)
+        key = head.split('" ')[0].strip().strip("\"'")  # DSML adds attributes: name="k" string="true"
+        others = tuple(tags.name.format(name) for name in tools.parameters(tool) if name not in (key, *arguments))
+        ends = {tags.value_end: (tags.opening, *tags.closings), tags.opening: others}
+        value, marker = yield from _value(source, ends | dict.fromkeys(tags.closings, tags.after))
+        arguments[key] = tools.typed(tool, key, _trim_line(value))
+        if marker == tags.value_end:
+            _, marker = yield from source.text_until([tags.opening, *tags.closings])
+    if marker is None:
+        raise Malformed
+    return arguments
+
+
+def _value(source: Source, ends: dict[str, tuple[str, ...]]) -> Generator[None, None, tuple[str, str]]:
+    """Text up to the first mark that one of its followers comes after: any other is the value's own, as in XML code."""
+    text = ""
     while True:
-        _, marker = yield from source.text_until([opening, *closings])
+        piece, marker = yield from source.text_until(list(ends))
+        text += piece
         if marker is None:
             raise Malformed
-        if marker != opening:
-            return arguments
-        head = yield from _text_to(source, name_end)
-        key = head.split('" ')[0].strip().strip("\"'")  # DSML adds attributes: name="k" string="true"
-        value = yield from _value(source, value_end, (opening, *closings))
-        arguments[key] = tools.typed(tool, key, _trim_line(value))
-
-
-def _value(source: Source, closing: str, followers: tuple[str, ...]) -> Generator[None, None, str]:
-    """Text up to a closing tag that one of `followers` comes after: any other is the value's own, as in XML code."""
-    text = yield from _text_to(source, closing)
-    while not (yield from source.goes_on_with(followers)):
-        text += closing + (yield from _text_to(source, closing))
-    return text
+        if (yield from source.goes_on_with(ends[marker])):
+            return text, marker
+        text += marker
 
 
 def _trim_line(value: str) -> str:

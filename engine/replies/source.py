@@ -87,13 +87,13 @@ class Source:
             yield
 
     def goes_on_with(self, prefixes: Sequence[str]) -> Generator[None, None, bool]:
-        """Whether the text, after white space, goes on with one of these or is over; takes nothing."""
+        """Whether the text, after white space, goes on with one of these, or the model was done; takes nothing."""
         while True:
             body = self.rest.lstrip()
             if any(map(body.startswith, prefixes)):
                 return True
             if self.closed:
-                return not body
+                return not (body or self.cut)
             if not any(prefix.startswith(body) for prefix in prefixes):
                 return False
             yield

@@ -21,6 +21,10 @@ class Tools:
     def names(self) -> frozenset[str]:
         return frozenset(self.schemas)
 
+    def parameters(self, tool: str) -> list[str]:
+        properties = _member(self.schemas.get(tool), "properties")
+        return list(properties) if isinstance(properties, dict) else []
+
     def typed(self, tool: str, parameter: str, text: str) -> Any:
         """An XML-style parameter's text as a type that its schema takes: strings stay as they are.
 

@@ -307,11 +307,31 @@ def test_code_may_hold_the_tags_that_it_stands_between(family):
         assert [json.loads(arguments) for _, _, arguments in calls] == [{"code": MARKUP, "city": "Bern"}]
 
 
-def test_qwen_coder_may_forget_the_inner_closing_tag():
-    reply = "<tool_call>\n<function=weather>\n<parameter=city>\nBern\n</parameter>\n</tool_call>"
-    for pieces in cuts(reply, 6):
-        text, _, calls = parse("", profile_for("<function="), pieces)
-        assert (text, [call[1:] for call in calls]) == ("", [["weather", '{"city": "Bern"}']])
+CODE = "def f(x):\n    return '</function>' if x < 3 else '<parameter=0>'"
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        f"<parameter=code>\n{CODE}\n</parameter>\n<parameter=city>\nBern\n</parameter>\n</tool_call>",
+        f"<parameter=code>\n{CODE}\n</parameter>\n<parameter=city>\nBern\n</function>\n</tool_call>",
+        f"<parameter=code>\n{CODE}\n</parameter>\n<parameter=city>\nBern\n</function>",
+        f"<parameter=code>\n{CODE}\n</parameter>\n<parameter=city>\nBern\n</tool_call>",
+        f"<parameter=code>\n{CODE}\n<parameter=city>\nBern\n</parameter>\n</function>\n</tool_call>",
+    ],
+)
+def test_qwen_coder_may_forget_a_closing_tag(tags):
+    """As it does in long conversations: a value ends where the next tag begins."""
+    for opening in ("<tool_call>\n<function=write_file>\n", "<function=write_file>\n"):
+        for pieces in cuts(opening + tags, 6):
+            text, _, calls = parse("", profile_for("<function="), pieces)
+            assert [json.loads(arguments) for _, _, arguments in calls] == [{"code": CODE, "city": "Bern"}]
+            assert text == ""
+
+
+def test_a_value_that_the_budget_cuts_behind_a_tag_is_no_whole_one():
+    reply = "<tool_call>\n<function=write_file>\n<parameter=code>\nprint('</function>"
+    assert parse("", profile_for("<function="), [reply], cut=True) == ("", "", [])
 
 
 @pytest.mark.parametrize(
