@@ -86,6 +86,14 @@ class Output:
         self.call_start(name)
         self.call_arguments(json.dumps(arguments, ensure_ascii=False))
 
+    def add_calls(self, pieces: list[Piece]) -> None:
+        """Calls that another output has told."""
+        for piece in pieces:
+            if isinstance(piece, ToolCallStart):
+                self.call_start(piece.name, piece.id)
+            elif isinstance(piece, ToolCallDelta):
+                self.call_arguments(piece.arguments)
+
     def _end_call(self) -> None:
         """A call that the model wrote no arguments for has none: clients read JSON there."""
         if self._lacks_arguments:

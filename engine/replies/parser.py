@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from . import families
 from .families import Parser
-from .output import Output, Piece
+from .output import Output, Piece, Text
 from .profile import Profile
 from .source import Source
 from .tools import Tools
@@ -20,7 +22,7 @@ class ReplyParser:
 
     def __init__(self, profile: Profile, tools: list[dict[str, Any]] = (), prompt_end: str = "") -> None:
         self._source = Source()
-        self._out = Output(9, "") if profile.family == "mistral" else Output()
+        self._out = _output(profile)
         self._run: Parser | None = self._parse(profile, _schemas(tools), prompt_end.rstrip())
         self._advance()
 
@@ -50,16 +52,41 @@ class ReplyParser:
                 self._run = None
 
     def _parse(self, profile: Profile, tools: Tools, prompt_end: str) -> Parser:
+        parse = partial(profile.parse if tools.schemas or profile.own_channels else families.plain, tools=tools)
         if profile.reasoning and not profile.own_channels:
-            yield from self._reasoning(*profile.reasoning, prompt_end)
-        with_calls = tools.schemas or profile.own_channels
-        yield from (profile.parse if with_calls else families.plain)(self._source, self._out, tools)
+            yield from self._reasoning(profile, prompt_end, parse)
+        yield from parse(self._source, self._out)
 
-    def _reasoning(self, opening: str, closing: str, prompt_end: str) -> Parser:
+    def _reasoning(self, profile: Profile, prompt_end: str, parse: Callable[..., Parser]) -> Parser:
+        opening, closing = profile.reasoning
         if not prompt_end.endswith(opening) and not (yield from self._source.leads_to(opening)):
             return
         yield from self._source.skip_space()
-        yield from self._source.stream_until([closing], self._out.reasoning)
+        thoughts: list[str] = []
+
+        def think(text: str) -> None:
+            thoughts.append(text)
+            self._out.reasoning(text)
+
+        closed = yield from self._source.stream_until([closing], think)
+        if closed is None and not self._source.cut:
+            self._out.add_calls(_last_calls("".join(thoughts), parse, _output(profile)))
+
+
+def _output(profile: Profile) -> Output:
+    return Output(9, "") if profile.family == "mistral" else Output()
+
+
+def _last_calls(text: str, parse: Callable[..., Parser], out: Output) -> list[Piece]:
+    """The calls that a text ends with: models forget to end their thinking before they call, and then wait."""
+    source = Source()
+    source.append(text)
+    source.closed = True
+    for _ in parse(source, out):
+        pass
+    pieces = out.take()
+    end_of_text = max((at for at, piece in enumerate(pieces, 1) if isinstance(piece, Text)), default=0)
+    return pieces[end_of_text:]
 
 
 def _schemas(tools: list[dict[str, Any]]) -> Tools:

@@ -439,6 +439,29 @@ def test_reasoning_tags_opened_in_the_reply_or_in_the_prompt():
             assert (text, reasoning) == ("Paris.", "I wonder </thin\n")
 
 
+@pytest.mark.parametrize("family", ["hermes", "qwen-coder", "glm", "minimax", "kimi", "deepseek"])
+def test_a_model_that_forgets_to_end_its_thinking_calls_all_the_same(family):
+    mark, reply = FAMILIES[family]
+    profile = profile_for(mark + "<think></think>")
+    for pieces in cuts("<think>\nI call it.\n" + reply, 12):
+        text, reasoning, calls = parse("", profile, pieces)
+        assert [(name, json.loads(arguments)) for _, name, arguments in calls] == [
+            ("weather", WEATHER),
+            ("write_file", SECOND),
+        ]
+        assert text == ""
+        assert reasoning.startswith("I call it.\nLet me look.")
+
+
+@pytest.mark.parametrize(("end", "cut"), [("\nNo, rather not.", False), ("\n</think>\nNo.", False), ("", True)])
+def test_a_call_that_is_only_thought_of_is_none(end, cut):
+    profile = profile_for("<tool_call> <think></think>")
+    for pieces in cuts("<think>\n" + FAMILIES["hermes"][1] + end, 13):
+        text, reasoning, calls = parse("", profile, pieces, cut=cut)
+        assert (text, calls) == ("No." if "</think>" in end else "", [])
+        assert "write_file" in reasoning
+
+
 def test_a_reply_that_does_not_think_is_left_alone():
     profile = profile_for("<think></think>")
     for pieces in cuts("\n <b>No</b> tags <think> here ", 4):
