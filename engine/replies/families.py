@@ -109,8 +109,11 @@ def glm(source: Source, out: Output, tools: Tools) -> Parser:
 
 
 def _glm_call(source: Source, out: Output, tools: Tools) -> Parser:
-    head, marker = yield from source.text_until(["<arg_key>", "</tool_call>"])
+    yield from source.skip_space()
+    head, marker = yield from source.text_until(["\n", "<arg_key>", "</tool_call>"])
     name = _checked(head.strip(), tools)
+    if marker == "\n":
+        _, marker = yield from source.text_until(["<arg_key>", "</tool_call>"])
     arguments: dict[str, Any] = {}
     while marker == "<arg_key>":
         key = yield from _text_to(source, "</arg_key>")

@@ -192,6 +192,15 @@ def test_arguments_whose_brackets_do_not_match_are_json_however_the_reply_is_cut
         assert text.strip() == "So."
 
 
+@pytest.mark.parametrize("family", ["hermes", "qwen-coder", "glm"])
+def test_a_mark_in_prose_does_not_hide_the_call_that_follows(family):
+    mark, reply = FAMILIES[family]
+    for pieces in cuts("The mark is <tool_call> here.\n" + reply, 14):
+        text, _, calls = parse("", profile_for(mark), pieces)
+        assert text == "The mark is <tool_call> here.\nLet me look."
+        assert [name for _, name, _ in calls] == ["weather", "write_file"]
+
+
 def test_a_call_cut_by_the_budget_keeps_what_came():
     _, _, calls = parse("", profile_for("<tool_call>"), ['<tool_call>{"name": "weather", "arguments": {"city": "Pa'])
     assert calls[0][1:] == ["weather", '{"city": "Pa']
