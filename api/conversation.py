@@ -6,11 +6,11 @@ engine finds its prefix again.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from engine.errors import InvalidRequest
+from engine.json_text import read_json
 
 Message = dict[str, Any]
 
@@ -75,8 +75,8 @@ def merge_turns(messages: list[Message]) -> list[Message]:
 def whole_arguments(text: str) -> dict[str, Any] | None:
     """A tool call's arguments; None where the text is no JSON object, as when the reply was cut off inside."""
     try:
-        value = json.loads(text) if text.strip() else {}
-    except (ValueError, RecursionError):
+        value = read_json(text) if text.strip() else {}
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 

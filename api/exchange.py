@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine.errors import InvalidRequest
+from engine.json_text import without_lone_surrogates
 
 from .auth import Client
 from .errors import Failure
@@ -21,7 +22,6 @@ from .unpacking import unpacker
 INLINE_JSON_BYTES = 64 * 1024
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def decode_json(body: bytes) -> Any:
     """Strict JSON in UTF-8. Half a surrogate pair, as a client leaves it that cuts strings, becomes U+FFFD."""
     try:
         value = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse_constant, parse_float=_finite)
-        return _whole(value) if _SURROGATE_ESCAPE.search(body) else value
+        return without_lone_surrogates(value) if _SURROGATE_ESCAPE.search(body) else value
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"The request body is not UTF-8: byte {error.start} does not fit.") from None
     except RecursionError:
@@ -104,16 +104,6 @@ def _finite(text: str) -> float:
     if math.isinf(number := float(text)):
         raise InvalidRequest(f"The request body holds a number that is too large: {text[:40]}.")
     return number
-
-
-def _whole(value: Any) -> Any:
-    if isinstance(value, str):
-        return _LONE_SURROGATE.sub("\ufffd", value)
-    if isinstance(value, list):
-        return [_whole(item) for item in value]
-    if isinstance(value, dict):
-        return {_whole(key): _whole(item) for key, item in value.items()}
-    return value
 
 
 def error_payload(failure: Failure, protocol: str, identity: str) -> dict[str, Any]:

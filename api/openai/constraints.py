@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from engine.json_text import read_json
 from engine.messages import Constraint
 
 from ..fields import Fields, required
@@ -46,7 +47,7 @@ def _schema(fields: Fields, name: str) -> Constraint:
     value: Any = fields.raw(name)
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = read_json(value)
         except ValueError as error:
             raise fields.fail(name, f"is text that is no JSON: {error}.") from error
     if not isinstance(value, dict | bool):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Generator
 from typing import Any
 
+from ..json_text import read_json
 from .output import Output
 from .source import Source
 
@@ -33,7 +34,7 @@ def json_string(source: Source) -> Generator[None, None, str]:
         if source.closed:
             raise Malformed
         yield
-    return json.loads(source.take(end.end()), strict=False)
+    return read_json(source.take(end.end()), strict=False)
 
 
 def json_value(source: Source, sink: Callable[[str], None]) -> Generator[None, None, None]:
@@ -51,7 +52,7 @@ def json_object(text: str) -> dict[str, Any]:
     text = text.strip() or "{}"
     if text[0] != "{":
         raise Malformed
-    return json.loads(_Extent().advance(text)[1])
+    return read_json(_Extent().advance(text)[1])
 
 
 def _delimited(source: Source, sink: Callable[[str], None]) -> Generator[None, None, None]:

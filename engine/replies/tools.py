@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ..json_text import without_lone_surrogates
+
 _WORDS = {"True": True, "False": False, "None": None}  # a template writes Python's where it does not write JSON
 _DEEPEST = 16  # references and alternatives within each other
 
@@ -49,11 +51,11 @@ def _is_plain_text(schema: Any) -> bool:
 
 
 def _read(text: str) -> Any:
-    """JSON without what only Python's reader takes: no client could read it. Raises ValueError, RecursionError."""
+    """JSON without what only Python's reader takes: there the text is all there is. Raises ValueError, RecursionError."""
     word = text.strip()
     if word in _WORDS:
         return _WORDS[word]
-    return json.loads(text, parse_constant=_number, parse_float=_number)
+    return without_lone_surrogates(json.loads(text, parse_constant=_number, parse_float=_number))
 
 
 def _number(text: str) -> float:

@@ -1,5 +1,7 @@
 """The same conversation in the forms in which clients send it again gives the same messages."""
 
+import json
+
 import pytest
 
 from api.anthropic.parsing import parse_request
@@ -49,6 +51,12 @@ def test_arguments_that_are_no_object_are_kept():
     assert arguments_object("") == {}
     assert arguments_object("[1]") == {"raw": "[1]"}
     assert arguments_object('{"a": ') == {"raw": '{"a": '}
+
+
+def test_arguments_hold_nothing_that_no_tokenizer_takes():
+    assert json.dumps(arguments_object(r'{"a\ud83d": ["\ud83d", "\ud83d\ude00"]}'), ensure_ascii=False).encode()
+    assert arguments_object(r'{"a": "\ud83d\ude00"}') == {"a": "\U0001f600"}
+    assert arguments_object("{" * 100_000) == {"raw": "{" * 100_000}
 
 
 def test_leading_system_messages_become_one_and_later_ones_stay_in_place():

@@ -1,3 +1,4 @@
+import json
 from typing import get_args
 
 import anthropic
@@ -101,6 +102,16 @@ def test_a_call_that_ran_out_has_no_made_up_input(sdk, script):
     answer = sdk.messages.create(**claude(tools=[TOOL]))
 
     assert (answer.stop_reason, answer.content[0].type, answer.content[0].input) == ("max_tokens", "tool_use", {})
+
+
+def test_arguments_that_python_reads_and_json_has_not_are_sent_as_json(http, script):
+    written = r'{"half": "x\ud83d", "nan": NaN, "large": -1e999, "one": 1.5}'
+    script.steps = [prefill(), ToolCallStart(0, "call_a", "get"), ToolCallDelta(0, written), finished("tool_calls")]
+    answer = http.post(PATH, json=claude(tools=[TOOL]))
+
+    told = json.loads(answer.content.decode(), parse_constant=pytest.fail)  # RFC 8259 has no NaN and no Infinity
+    # As browsers write such values: JSON.stringify has null for what is no number, UTF-8 has U+FFFD for half a pair.
+    assert told["content"][0]["input"] == {"half": "x\ufffd", "nan": None, "large": None, "one": 1.5}
 
 
 def test_a_reply_without_text_still_has_a_block(http, script):

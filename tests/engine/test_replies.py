@@ -487,3 +487,28 @@ def test_kimi_and_mistral_keep_their_own_ids():
     assert ids[1] == "abc123xyz"
     assert len(ids[0]) == 9
     assert ids[0].isalnum()
+
+
+@pytest.mark.parametrize(
+    ("template", "reply"),
+    [
+        ("<function=", r'<function=weather><parameter=tags>["\ud83d", NaN, 1e999]</parameter></function></tool_call>'),
+        ("<tool_call>", r'<tool_call>{"name": "weather", "arguments": "{\"city\": \"\ud83d\"}"}</tool_call>'),
+        (
+            "<｜tool▁calls▁begin｜>",
+            '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "\\ud83d", "days": NaN}'
+            "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        ),
+    ],
+)
+def test_what_a_call_is_made_of_can_be_sent(template, reply):
+    _, _, calls = parse(reply, profile_for(template), [reply])
+    arguments = calls[0][2]
+    json.loads(arguments.encode(), parse_constant=pytest.fail)
+
+
+def test_brackets_without_an_end_in_a_parameter_are_its_text():
+    brackets = "[" * 20_000
+    reply = f"<function=weather><parameter=tags>{brackets}</parameter></function></tool_call>"
+    _, _, calls = parse(reply, profile_for("<function="), [reply])
+    assert json.loads(calls[0][2]) == {"tags": brackets}
