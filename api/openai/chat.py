@@ -134,8 +134,9 @@ def parse(fields: Fields, request: Request) -> ChatCall:
 
 
 def _max_tokens(fields: Fields) -> int | None:
-    older = fields.integer("max_tokens", 1)
-    return fields.integer("max_completion_tokens", 1, default=older)
+    older = common.max_tokens(fields, "max_tokens")
+    newer = common.max_tokens(fields, "max_completion_tokens")
+    return older if newer is None else newer
 
 
 def _wanted_logprobs(fields: Fields) -> int | None:

@@ -7,10 +7,12 @@ from typing import Any
 
 from engine.generation import MAX_STOPS
 from engine.messages import Finished, GenerationRequest, TokenLogprob, Usage
+from engine.window import MAX_TOKENS_CAP
 
 from ..fields import Fields
 
 MAX_CHOICES = 16
+NO_LIMIT = -1  # of max_tokens, as llama.cpp and LM Studio have it and agents send it for a model that they do not know
 # Of chat and completions, in the spelling of llama.cpp, vLLM and Ollama.
 UNHONOURED = (
     "grammar",
@@ -33,6 +35,11 @@ FINISH_REASONS = {
 }
 # After an error in a stream: some clients repeat a request for ever when a stream ends without a finish_reason.
 CUT_SHORT = "length"
+
+
+def max_tokens(fields: Fields, name: str, least: int = 1) -> int | None:
+    """No limit is more than the cap: what the window has left."""
+    return MAX_TOKENS_CAP + 1 if fields.raw(name) == NO_LIMIT else fields.integer(name, least)
 
 
 def stops(fields: Fields) -> tuple[str, ...]:

@@ -91,7 +91,7 @@ def parse(fields: Fields, request: Request) -> CompletionCall:
     options = fields.object("stream_options") or Fields({}, "stream_options")
     generation = GenerationRequest(
         model=fields.string("model"),
-        max_tokens=fields.integer("max_tokens", 0 if echo else 1),
+        max_tokens=common.max_tokens(fields, "max_tokens", 0 if echo else 1),
         sampling=parse_sampling(fields),
         stop=common.stops(fields),
         logprobs=wanted,

@@ -33,6 +33,10 @@ def integer(low: int, high: int | None = None) -> Schema:
     return {"type": "integer", "minimum": low, **({} if high is None else {"maximum": high})}
 
 
+def limit(least: int) -> Schema:
+    return either(integer(least), {"const": common.NO_LIMIT})
+
+
 def words(choices: tuple[str, ...]) -> Schema:
     return {"enum": list(choices)}
 
@@ -99,8 +103,8 @@ CHAT_MESSAGE = body(
 CHAT = body(
     ["messages"],
     messages=array(CHAT_MESSAGE, least=1),
-    max_tokens=integer(1),
-    max_completion_tokens=integer(1),
+    max_tokens=limit(1),
+    max_completion_tokens=limit(1),
     n=integer(1, common.MAX_CHOICES),
     stop=stops(MAX_STOPS),
     logprobs=BOOLEAN,
@@ -123,7 +127,7 @@ TOKEN_IDS = array(integer(0), least=1)
 COMPLETION = body(
     ["prompt"],
     prompt=either(STRING, TOKEN_IDS, array(either(STRING, TOKEN_IDS), least=1, most=completions.MAX_PROMPTS)),
-    max_tokens=integer(0),
+    max_tokens=limit(0),
     n=integer(1, common.MAX_CHOICES),
     best_of=integer(1),
     stop=stops(MAX_STOPS),

@@ -17,6 +17,7 @@ from engine.messages import (
     ToolCallStart,
     ToolChoice,
 )
+from engine.window import MAX_TOKENS_CAP, reply_budget
 
 PATH = "/v1/chat/completions"
 TOOL = {"type": "function", "function": {"name": "get", "parameters": {"type": "object"}}}
@@ -181,6 +182,13 @@ def test_absent_and_null_fields_leave_the_defaults(http, script):
     assert script.request.sampling == Sampling()
     assert script.request.constraint is None
     assert script.request.max_tokens is None
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_minus_one_is_no_limit_as_agents_send_it_for_models_that_they_do_not_know(http, script, name):
+    assert http.post(PATH, json=chat(**{name: -1})).status_code == 200
+    assert reply_budget(1000, script.request.max_tokens, None) == MAX_TOKENS_CAP
+    assert http.post(PATH, json=chat(**{name: -2})).status_code == 400
 
 
 def test_messages_become_neutral(http, script):

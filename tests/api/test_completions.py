@@ -4,12 +4,18 @@ from engine_script import finished, prefill
 from wire import post_stream
 
 from engine.messages import TextDelta, TokenLogprob
+from engine.window import MAX_TOKENS_CAP, reply_budget
 
 PATH = "/v1/completions"
 
 
 def ask(**fields):
     return {"model": "m", "prompt": "Once", **fields}
+
+
+def test_minus_one_is_no_limit(http, script):
+    assert http.post(PATH, json=ask(max_tokens=-1)).status_code == 200
+    assert reply_budget(1000, script.request.max_tokens, None) == MAX_TOKENS_CAP
 
 
 def test_answer_and_stream(base_url, script):
@@ -128,7 +134,7 @@ def test_only_the_prompt(http, script):
         ({"best_of": 3}, "best_of"),
         ({"logprobs": True}, "logprobs"),
         ({"max_tokens": 0}, "max_tokens"),
-        ({"echo": True, "max_tokens": -1}, "max_tokens"),
+        ({"echo": True, "max_tokens": -2}, "max_tokens"),
     ],
 )
 def test_wrong_fields_are_named(http, fields, param):
