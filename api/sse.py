@@ -15,6 +15,9 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 
+# They end a line for many who read streams, though not in this form: httpx's iter_lines, str.splitlines, readline.
+_ESCAPED = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}
+
 
 class Frame(NamedTuple):
     """`data` is encoded as JSON, a str is sent as it is (OpenAI's `[DONE]`)."""
@@ -25,6 +28,8 @@ class Frame(NamedTuple):
 
 def encode(frame: Frame) -> bytes:
     data = frame.data if isinstance(frame.data, str) else dumps(frame.data)
+    if not data.isascii():
+        data = data.translate(_ESCAPED)
     name = f"event: {frame.event}\n" if frame.event else ""
     return f"{name}data: {data}\n\n".encode()
 

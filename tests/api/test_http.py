@@ -414,6 +414,17 @@ def test_a_completions_stream_that_breaks(http, script):
     assert frames[-2]["choices"][0]["finish_reason"] == "length"
 
 
+@pytest.mark.parametrize(("path", "body"), [(CHAT, chat()), (MESSAGES, claude()), ("/v1/responses", {"input": "hi"})])
+def test_a_text_with_other_line_ends_is_whole_for_who_splits_at_them(http, script, path, body):
+    spoken = "a\x85b\u2028c\u2029d\U0001f600"
+    script.steps = [prefill(), *text(spoken), finished()]
+    with http.stream("POST", path, json={"stream": True, **body}) as answer:
+        lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line and not line.startswith("event: ")]
+
+    frames = [json.loads(line) for line in lines if line != "[DONE]"]
+    assert spoken in json.dumps(frames, ensure_ascii=False)
+
+
 def test_a_failure_that_comes_late_is_told_in_the_stream(http, script):
     script.steps = [Queued(1), 0.3, ContextOverflow("x", 5000, 256, 4096)]
     name, data = post_stream(http, MESSAGES, claude())[-1]
