@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,8 +74,8 @@ def _add_tool(tools: ToolSet, item: Fields, namespace: str | None) -> None:
             tools.ignored.append(f"{item.path}: this server has no tool of type {kind[:40]!r}")
 
 
-def parse_input(fields: Fields) -> list[Message]:
-    """The conversation; `instructions` lead it."""
+def parse_input(fields: Fields, recall: Callable[[str], dict[str, Any] | None]) -> list[Message]:
+    """The conversation; `instructions` lead it. recall: an item of an earlier reply by its id."""
     messages: list[Message] = []
     if instructions := fields.string("instructions"):
         messages.append({"role": "system", "content": without_volatile_lines(instructions)})
@@ -87,8 +88,20 @@ def parse_input(fields: Fields) -> list[Message]:
         raise fields.fail("input", "must hold at least one item.")
     conversation = _Conversation(messages)
     for item in items:
-        conversation.add(item)
+        conversation.add(_recalled(item, recall) if item.string("type") == "item_reference" else item)
     return fold_system(conversation.messages)
+
+
+def _recalled(reference: Fields, recall: Callable[[str], dict[str, Any] | None]) -> Fields:
+    item = recall(required(reference, "id"))
+    if item is None:
+        raise Refused(
+            f"{reference.path} refers to an item that is not there: this server keeps those of its last replies, in "
+            "memory. Send the items themselves, as clients do with store: false.",
+            reference.path,
+            "item_not_found",
+        )
+    return Fields(item, reference.path)
 
 
 class _Conversation:
@@ -109,12 +122,6 @@ class _Conversation:
                 self._call(item)
             case "function_call_output" | "custom_tool_call_output":
                 self._output(item)
-            case "item_reference":
-                raise Refused(
-                    f"{item.path} refers to a stored item; this server stores none. Send the items themselves.",
-                    item.path,
-                    "item_not_found",
-                )
             case "compaction":
                 raise InvalidRequest(
                     f"{item.path} stands for a conversation that another server summarized and sealed: it cannot be "

@@ -15,6 +15,7 @@ from ..replies import Reply, Segment
 from ..report import report
 from ..seal import seal
 from . import common, custom_tools
+from .recent_items import recent_items
 from .response_input import ToolSet
 
 
@@ -29,6 +30,7 @@ class ResponseDocument:
     tools: ToolSet = field(default_factory=ToolSet)
     logprobs: bool = False
     sealed_reasoning: bool = False
+    kept_for: str | None = None  # the client that may refer to its items
 
     def told(self, status: str, output: list[dict[str, Any]], **extra: Any) -> dict[str, Any]:
         return {
@@ -47,6 +49,8 @@ class ResponseDocument:
 
     def ended(self, items: list[dict[str, Any]], finished: Finished) -> dict[str, Any]:
         self.model = finished.model
+        if self.kept_for is not None:
+            recent_items.keep(self.kept_for, items)
         extra = {"usage": usage(finished), "smoe": report(finished, tuple(self.tools.ignored))}
         if _is_cut(finished):
             return self.told("incomplete", items, incomplete_details={"reason": "max_output_tokens"}, **extra)

@@ -1,4 +1,4 @@
-"""POST /v1/responses: parse, render the stream's events, answer. Nothing is stored between requests.
+"""POST /v1/responses: parse, render the stream's events, answer. Of a reply its items are kept a while, nothing else.
 
 Shapes: https://platform.openai.com/docs/api-reference/responses and .../responses-streaming
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from engine.messages import GenerationRequest
@@ -18,6 +19,7 @@ from ..fields import Fields, unhonoured
 from ..replies import Reply
 from ..sampling import parse_sampling
 from . import parts
+from .recent_items import recent_items
 from .response_input import parse_input, parse_tools
 from .response_items import ResponseDocument, items_of
 from .response_stream import ResponseStream
@@ -55,11 +57,10 @@ def _attach_logprobs(items: list[dict[str, Any]], reply: Reply, document: Respon
 
 
 def parse(fields: Fields, request: Request) -> ResponsesCall:
-    del request
     _refuse(fields)
     tools = parse_tools(fields)
     offered = parts.allowed_tools(fields, tools.functions)
-    messages = parse_input(fields)
+    messages = parse_input(fields, partial(recent_items.find, request.client.id))
     effort = (fields.object("reasoning") or Fields({}, "reasoning")).choice("effort", parts.EFFORTS)
     reasoning, template_kwargs = parts.parse_effort(effort)
     text = fields.object("text") or Fields({}, "text")
@@ -87,6 +88,7 @@ def parse(fields: Fields, request: Request) -> ResponsesCall:
         tools=tools,
         logprobs=logprobs is not None,
         sealed_reasoning=_ENCRYPTED in include,
+        kept_for=request.client.id if fields.boolean("store", True) else None,
     )
     return ResponsesCall([generation], fields.boolean("stream"), document)
 

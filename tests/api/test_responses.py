@@ -3,6 +3,7 @@ import pytest
 from engine_script import HELLO, THINK_AND_CALL, finished, prefill
 from wire import post_stream
 
+from api.openai.recent_items import RecentItems
 from api.seal import seal
 from engine.messages import (
     Constraint,
@@ -255,6 +256,45 @@ def test_logprobs_where_they_are_included(http, script):
             }
         ]
     )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_reference_to_a_replys_item_is_the_item(http, script, stream):
+    """The AI SDK sends it from a conversation's second turn on, unless told store: false."""
+    script.steps = THINK_AND_CALL
+    items = told(http, stream, tools=[TOOL])
+    results = [{"type": "function_call_output", "call_id": call, "output": "ok"} for call in ("call_a", "call_b")]
+    said = {"role": "user", "content": "hi"}
+
+    http.post(PATH, json=ask(tools=[TOOL], input=[said, *items, *results]))
+    references = [{"type": "item_reference", "id": item["id"]} for item in items]
+    http.post(PATH, json=ask(tools=[TOOL], input=[said, *references, *results]))
+    assert script.requests[-1].messages == script.requests[-2].messages
+    assert [call["id"] for call in script.request.messages[1]["tool_calls"]] == ["call_a", "call_b"]
+
+
+def told(http, stream, **fields):
+    if stream:
+        return post_stream(http, PATH, ask(**fields))[-1][1]["response"]["output"]
+    return http.post(PATH, json=ask(**fields)).json()["output"]
+
+
+@pytest.mark.parametrize(("fields", "headers"), [({"store": False}, {}), ({}, {"authorization": "Bearer another"})])
+def test_nobody_else_and_nothing_unasked_is_remembered(http, fields, headers):
+    (item,) = told(http, False, **fields)
+    reference = {"type": "item_reference", "id": item["id"]}
+    answer = http.post(PATH, json=ask(input=[reference]), headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "item_not_found")
+
+
+def test_the_oldest_items_are_forgotten_first():
+    def item(name):
+        return {"id": name, "text": "x" * 100}
+
+    kept = RecentItems(most_bytes=300)
+    kept.keep("a", [item("1"), item("2")])
+    kept.keep("b", [item("3")])
+    assert (kept.find("a", "1"), kept.find("a", "2"), kept.find("b", "3")) == (None, item("2"), item("3"))
 
 
 @pytest.mark.parametrize(
