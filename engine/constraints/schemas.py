@@ -126,6 +126,8 @@ def _simplified(schema: Any, exact: bool) -> Any:
     simple = {key: _under(key, item, lambda inner: _simplified(inner, exact)) for key, item in given.items()}
     if simple.get("uniqueItems") is False:
         del simple["uniqueItems"]
+    if "propertyNames" in simple:
+        simple = _with_named_keys(simple)
     if _needs_unnamed_keys(simple):
         if exact:
             raise InvalidRequest(
@@ -158,6 +160,24 @@ def _well_formed(schema: Schema, exact: bool) -> Schema:
             raise InvalidRequest("the schema or grammar cannot be enforced: required must hold strings only.")
         wrong["required"] = list
     return {keyword: item for keyword, item in schema.items() if keyword not in wrong}
+
+
+def _with_named_keys(schema: Schema) -> Schema:
+    """Zod's records: keys are strings anyway, and those of an enum are properties. Other `propertyNames` stay."""
+    names = schema["propertyNames"]
+    kept = {keyword: item for keyword, item in schema.items() if keyword != "propertyNames"}
+    if names in (True, {}, {"type": "string"}):
+        return kept
+    keys = names.get("enum") if isinstance(names, dict) else None
+    is_enum = _are_strings(keys) and names == {"type": "string", "enum": keys}
+    if not is_enum or "properties" in schema or "patternProperties" in schema:
+        return schema
+    value = schema.get("additionalProperties", {})
+    return {**kept, "properties": dict.fromkeys(keys, value), "additionalProperties": False}
+
+
+def _are_strings(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _needs_unnamed_keys(schema: Schema) -> bool:

@@ -129,6 +129,18 @@ def test_samples_inside_the_masks_validate_for_random_schemas(base_tokenizer):
         judge(schema).validate(json.loads(text))
 
 
+@pytest.mark.parametrize("names", [{"type": "string"}, {"type": "string", "enum": ["ab", "cd"]}])
+@pytest.mark.parametrize("required", [{}, {"required": ["ab"]}])
+def test_a_record_as_zod_writes_it_is_held(names, required, base_tokenizer):
+    schema = {"type": "object", "propertyNames": names, "additionalProperties": {"type": "boolean"}, **required}
+    tokenizer, vocabulary = Tokenizer.from_str(base_tokenizer), Vocabulary(base_tokenizer, 512, [EOS])
+    for seed in range(20):
+        request = GenerationRequest(model=None, constraint=Constraint("json_schema", schema))
+        masks = TokenMasks(grammar_for(request, "hermes", Marks({})), vocabulary)
+        text = walk(masks, tokenizer, random.Random(seed), limit=3000, prefer=set(tokenizer.encode('"}]').ids))
+        judge(schema).validate(json.loads(text))
+
+
 @pytest.mark.parametrize("family", SPECIAL)
 def test_a_required_call_is_made_in_every_family(family, base_tokenizer):
     tokenizer = tokenizer_with(base_tokenizer, SPECIAL[family])
@@ -204,6 +216,8 @@ def test_a_grammar_that_cannot_be_followed_is_an_error_and_no_end(constraint, re
         ({"type": "string", "pattern": "(?=a)b"}, "look-around"),
         ({"type": "object", "properties": {"a": {"if": {}, "then": {}}}}, "if"),
         ({"type": "string", "format": "phone"}, "format: phone"),
+        ({"type": "object", "propertyNames": {"type": "string", "minLength": 2}}, "propertyNames"),
+        ({"type": "object", "propertyNames": {"type": "string", "enum": 5}}, "propertyNames"),
         ({"type": "object", "minProperties": 2, "required": ["a"]}, "minProperties"),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "oneOf"),
         ({"oneOf": [{"const": 1}, {"enum": [2, 1]}]}, "oneOf"),
