@@ -33,7 +33,7 @@ from .window import exceeds, reply_budget
 from .worker import get_worker
 
 log = logging.getLogger("smoe.generation")
-MAX_STOPS = 16
+MAX_STOPS = 64  # an editor's completion sends 24, a role play one for each of its names
 MAX_STOP_LENGTH = 4096  # characters; finding where a longer one begins could take longer than a token
 BREATH = 16  # events in a row before others get the event loop
 

@@ -376,7 +376,7 @@ WRONG = {
     "seed": [{"seed": "1"}],
     "n": [{"n": 0}, {"n": 1000}, {"n": "2"}],
     "max_tokens": [{"max_tokens": 0}, {"max_tokens": "many"}],
-    "stop": [{"stop": 5}, {"stop": ["a"] * 17}, {"stop": ""}],
+    "stop": [{"stop": 5}, {"stop": ["a"] * 65}, {"stop": ""}],
     "stop.1": [{"stop": ["a", 5]}],
     "stream": [{"stream": "yes"}],
     "stream_options": [{"stream_options": True}],

@@ -13,6 +13,26 @@ def ask(**fields):
     return {"model": "m", "prompt": "Once", **fields}
 
 
+def test_the_stops_of_an_editors_completion_are_taken(http, script):
+    """What Continue sends for Qwen's coders in F#: the template's marks, ends of a block, words that begin a line."""
+    marks = [
+        "endoftext",
+        "fim_prefix",
+        "fim_middle",
+        "fim_suffix",
+        "fim_pad",
+        "repo_name",
+        "file_sep",
+        "im_start",
+        "im_end",
+    ]
+    words = ["let", "type", "module", "namespace", "open", "if", "then", "else", "match", "with"]
+    blocks = ["\n\n", "\r\n\r\n", "/src/", "#- coding: utf-8", "```"]
+    stops = [*(f"<|{mark}|>" for mark in marks), *blocks, *(f"\n{word}" for word in words)]
+    assert http.post(PATH, json=ask(stop=stops)).status_code == 200
+    assert script.request.stop == tuple(stops)
+
+
 def test_minus_one_is_no_limit(http, script):
     assert http.post(PATH, json=ask(max_tokens=-1)).status_code == 200
     assert reply_budget(1000, script.request.max_tokens, None) == MAX_TOKENS_CAP
