@@ -32,6 +32,7 @@ from ..sse import Frame
 from . import common, custom_tools, functions, parts
 from .constraints import parse_constraint
 from .messages import parse_messages
+from .thinking import parse_thinking
 
 MAX_TOP_LOGPROBS = 20
 UNHONOURED = ("verbosity", "moderation", *common.UNHONOURED)
@@ -99,10 +100,7 @@ def parse(fields: Fields, request: Request) -> ChatCall:
     tools, custom, ignored = _tools(fields)
     tools = parts.allowed_tools(fields, tools)
     older = functions.are_meant(fields)
-    reasoning, template_kwargs = parts.parse_effort(fields.choice("reasoning_effort", parts.EFFORTS))
-    template_kwargs |= parts.parse_template_kwargs(fields)
-    if isinstance(thinking := template_kwargs.pop("enable_thinking", None), bool):
-        reasoning = thinking
+    reasoning, template_kwargs = parse_thinking(fields)
     options = fields.object("stream_options") or Fields({}, "stream_options")
     messages = parse_messages(fields)
     choices = fields.integer("n", 1, common.MAX_CHOICES, 1)

@@ -352,6 +352,28 @@ def test_reasoning_effort_and_template_kwargs(http, script):
     assert script.request.template_kwargs == {}
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_thinking_in_the_spellings_of_other_servers(http, script, on):
+    """As their documentation has them: Qwen, DeepSeek with GLM and Kimi, Ollama, OpenRouter."""
+    kind, effort = ("enabled", "low") if on else ("disabled", "none")
+    spellings = [{"enable_thinking": on}, {"thinking": {"type": kind}}, {"think": on}]
+    spellings += [{"reasoning": {"enabled": on}}, {"reasoning": {"effort": effort, "exclude": False}}]
+    for spelling in spellings:
+        http.post(PATH, json=chat(**spelling))
+        assert script.request.reasoning is on, spelling
+
+
+def test_what_other_servers_have_besides_leaves_thinking_as_it_is(http, script):
+    for said in (
+        {"thinking": {"type": "auto"}},
+        {"think": "high"},
+        {"reasoning": True},
+        {"reasoning": {"effort": ["low"]}},
+    ):
+        http.post(PATH, json=chat(**said))
+        assert script.request.reasoning is None, said
+
+
 UNREADABLE_NAMES = ("", 'a"b', "a'b", "a\\b", "a<b", "a>b", "a\nb", "a\x00", "a" * 129)
 
 
