@@ -22,6 +22,7 @@ _SILENT_ITEMS = (
     *("web_search_call", "file_search_call", "code_interpreter_call", "computer_call", "computer_call_output"),
     *("image_generation_call", "mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response"),
     *("local_shell_call", "local_shell_call_output", "tool_search_call", "tool_search_output"),
+    *("shell_call", "shell_call_output", "apply_patch_call", "apply_patch_call_output", "program", "program_output"),
 )
 
 

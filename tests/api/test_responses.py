@@ -1,6 +1,9 @@
+from typing import get_args, get_type_hints
+
 import openai
 import pytest
 from engine_script import HELLO, THINK_AND_CALL, finished, prefill
+from openai.types.responses import ResponseInputItemParam
 from wire import post_stream
 
 from api.openai.recent_items import RecentItems
@@ -256,6 +259,19 @@ def test_logprobs_where_they_are_included(http, script):
             }
         ]
     )
+
+
+# What would change the answer, or stands for what is not here.
+UNTAKEN = {"additional_tools", "compaction", "compaction_trigger", "configuration_update"}
+KINDS = {get_args(get_type_hints(item)["type"])[0] for item in get_args(ResponseInputItemParam)}
+
+
+@pytest.mark.parametrize("kind", sorted(kind for kind in KINDS - UNTAKEN if isinstance(kind, str)))
+def test_every_item_of_the_sdks_conversations_is_taken(http, kind):
+    parts = {"content": [], "summary": [], "output": "", "input": ""}
+    item = {"type": kind, "id": "a", "call_id": "c", "name": "get", "role": "assistant", "arguments": "{}", **parts}
+    answer = http.post(PATH, json=ask(input=[{"role": "user", "content": "hi"}, item]))
+    assert answer.status_code == 200, answer.text
 
 
 @pytest.mark.parametrize("stream", [False, True])
