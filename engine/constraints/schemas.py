@@ -22,6 +22,7 @@ _MAPS = (*_DEFINITIONS, "properties", "patternProperties")  # hold schemas by na
 _SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems", "items", "additionalProperties")  # hold one, or a list of them
 _SHAPE = (*_SCHEMAS, *_DEFINITIONS, "type", "properties", "required", "enum", "const", "$ref")
 _TYPE_NAMES = ("string", "number", "integer", "boolean", "array", "object", "null")
+_VALUES = ("const", "default")  # null is a value there
 _MOST_TRIALS = 256  # of one tool
 _TYPES = {**dict.fromkeys(_MAPS, dict), **dict.fromkeys(("required", "enum"), list)}
 
@@ -150,12 +151,16 @@ def _under(keyword: str, item: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _well_formed(schema: Schema, exact: bool) -> Schema:
-    """What this module and call_formats.py read has its type: raises InvalidRequest, or leaves the keyword out."""
+    """What this module and call_formats.py read has its type: raises InvalidRequest, or leaves the keyword out.
+
+    One that is null is absent: programs in Go and C# write it so for an empty list.
+    """
+    schema = {keyword: item for keyword, item in schema.items() if item is not None or keyword in _VALUES}
     wrong = {keyword: kind for keyword, kind in _TYPES.items() if not isinstance(schema.get(keyword, kind()), kind)}
     for keyword, kind in wrong.items() if exact else ():
         what = "an object" if kind is dict else "an array"
         raise InvalidRequest(f"the schema or grammar cannot be enforced: {keyword} must be {what}.")
-    if not all(isinstance(name, str) for name in schema.get("required", ()) if "required" not in wrong):
+    if "required" not in wrong and not _are_strings(schema.get("required", [])):
         if exact:
             raise InvalidRequest("the schema or grammar cannot be enforced: required must hold strings only.")
         wrong["required"] = list

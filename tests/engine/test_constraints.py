@@ -259,9 +259,27 @@ UNENFORCEABLE = [
     {"$ref": "https://example.com/schema"},
     {"type": "string", "minLength": 3, "maxLength": 2},
     {"type": "array", "items": {"enum": 5}},
+    {"type": "object", "required": 5},
     {"type": "object", "properties": {"a": {"type": "null"}}, "required": [["a"]]},
     False,
 ]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_keyword_that_is_null_is_absent(strict, base_tokenizer):
+    """As Go writes an empty list. The schema judges what was written without those keywords."""
+    nulls = dict.fromkeys(("required", "enum", "anyOf", "$defs", "format", "minLength", "additionalProperties"))
+    inner = {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"const": None}}}
+    parameters = {**nulls, **inner, "properties": {"in": {**nulls, **inner, "required": ["b"]}}, "required": ["in"]}
+    told = {**inner, "properties": {"in": {**inner, "required": ["b"]}}, "required": ["in"]}
+    vocabulary, tokenizer = Vocabulary(base_tokenizer, 512, [EOS]), Tokenizer.from_str(base_tokenizer)
+    for seed in range(10):
+        tools, choice = weather_with(parameters, strict=strict), ToolChoice("required")
+        request = GenerationRequest(model=None, tools=tools, tool_choice=choice)
+        masks = TokenMasks(grammar_for(request, "hermes", Marks({})), vocabulary)
+        text = walk(masks, tokenizer, random.Random(seed), limit=3000, prefer=set(tokenizer.encode('"}]').ids))
+        call = json.loads(text.removeprefix("<tool_call>").removesuffix("</tool_call>"))
+        judge(told).validate(call["arguments"])
 
 
 @pytest.mark.parametrize("schema", UNENFORCEABLE)
