@@ -69,21 +69,21 @@ def _tool_result(fields: Fields) -> Message:
     return message
 
 
-def content_text(fields: Fields, optional: bool = False, images: str = "refuse") -> str:
-    """A message's content as text: a string, an array of parts, or null where `optional`."""
-    content = fields.raw("content")
+def content_text(fields: Fields, optional: bool = False, images: str = "refuse", name: str = "content") -> str:
+    """A message's content, or what `name` holds, as text: a string, an array of parts, or null where `optional`."""
+    content = fields.raw(name)
     if isinstance(content, str):
         return content
     if content is None:
         if optional:
             return ""
-        raise fields.fail("content", "is required.")
+        raise fields.fail(name, "is required.")
     if not isinstance(content, list):
-        raise fields.fail("content", f"must be a string or an array of parts, not {type_name(content)}.")
+        raise fields.fail(name, f"must be a string or an array of parts, not {type_name(content)}.")
     parts = [part for part in content if not (isinstance(part, str))]
     if len(parts) != len(content):
-        raise fields.fail("content", 'must hold parts like {"type": "text", "text": ...}, not bare strings.')
-    return join_texts([part_text(part, images) for part in fields.objects("content")])
+        raise fields.fail(name, 'must hold parts like {"type": "text", "text": ...}, not bare strings.')
+    return join_texts([part_text(part, images) for part in fields.objects(name)])
 
 
 def part_text(part: Fields, images: str) -> str:

@@ -162,14 +162,8 @@ class _Conversation:
         turn.setdefault("tool_calls", []).append(tool_call(required(item, "call_id"), name, arguments))
 
     def _output(self, item: Fields) -> None:
-        value = item.raw("output", "")
-        text = value if isinstance(value, str) else content_text(_as_content(item), optional=True, images="note")
+        text = content_text(item, optional=True, images="note", name="output")
         self.messages.append({"role": "tool", "tool_call_id": required(item, "call_id"), "content": text})
-
-
-def _as_content(item: Fields) -> Fields:
-    """An output's parts, read as a message's content."""
-    return Fields({"content": item.raw("output")}, item.path)
 
 
 def _reasoning_text(item: Fields) -> str:

@@ -324,6 +324,8 @@ def test_the_oldest_items_are_forgotten_first():
         ({"input": [{"type": "web_search_call"}]}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input.0"),
         ({"input": [{"type": "hologram"}]}, "input.0.type"),
+        ({"input": [{"type": "function_call_output", "call_id": "a", "output": {"a": 1}}]}, "input.0.output"),
+        ({"input": [{"type": "function_call_output", "call_id": "a", "output": [{"type": "x"}]}]}, "input.0.output.0"),
         ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input.0"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input.0.content.0"),
         ({"max_output_tokens": "9"}, "max_output_tokens"),
