@@ -170,4 +170,5 @@ def _reasoning_text(item: Fields) -> str:
     sealed = unseal(item.string("encrypted_content"))
     if sealed is not None:
         return sealed
-    return "".join(part.string("text", "") for part in item.objects("content"))
+    parts = item.objects("content") or item.objects("summary")
+    return "".join(part.string("text", "") for part in parts)

@@ -30,6 +30,7 @@ class ResponseDocument:
     tools: ToolSet = field(default_factory=ToolSet)
     logprobs: bool = False
     sealed_reasoning: bool = False
+    summarized: bool = False  # reasoning goes out where its summary would: most clients show nothing else
     kept_for: str | None = None  # the client that may refer to its items
 
     def told(self, status: str, output: list[dict[str, Any]], **extra: Any) -> dict[str, Any]:
@@ -119,13 +120,17 @@ def reasoning_part(text: str) -> dict[str, Any]:
     return {"type": "reasoning_text", "text": text}
 
 
+def summary_part(text: str) -> dict[str, Any]:
+    return {"type": "summary_text", "text": text}
+
+
 def _reasoning_item(segment: Segment, document: ResponseDocument, identity: str, status: str, done: bool) -> dict:
     item = {
         "id": identity,
         "type": "reasoning",
         "status": status,
-        "summary": [],
-        "content": [reasoning_part(segment.text)] if done else [],
+        "summary": [summary_part(segment.text)] if done and document.summarized else [],
+        "content": [reasoning_part(segment.text)] if done and not document.summarized else [],
     }
     if document.sealed_reasoning:
         item["encrypted_content"] = seal(segment.text) if done else None

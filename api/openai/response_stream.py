@@ -12,7 +12,7 @@ from ..replies import Segment
 from ..report import waiting_state
 from ..sse import Frame
 from . import custom_tools
-from .response_items import ResponseDocument, item_of, last_status, reasoning_part, text_part
+from .response_items import ResponseDocument, item_of, last_status, reasoning_part, summary_part, text_part
 
 _ID_PREFIXES = {"text": "msg_", "reasoning": "rs_", "tool_call": "fc_"}
 
@@ -86,15 +86,21 @@ class ResponseStream:
         logprobs = self.document.told_logprobs(event.logprobs)
         self.logprobs += logprobs
         self.open.pieces.append(event.text)
-        delta = {"content_index": 0, "delta": event.text, "logprobs": logprobs}
-        return [*frames, self._item_frame("response.output_text.delta", **delta)]
+        return [*frames, self._part_frame("text.delta", delta=event.text, logprobs=logprobs)]
 
     def _reasoning(self, text: str) -> list[Frame]:
         if not text:
             return []
         frames = self._ensure("reasoning")
         self.open.pieces.append(text)
-        return [*frames, self._item_frame("response.reasoning_text.delta", content_index=0, delta=text)]
+        return [*frames, self._part_frame("text.delta", delta=text)]
+
+    def _part_frame(self, event: str, **fields: Any) -> Frame:
+        """Of the open item's one part, of text or of reasoning."""
+        if self.open.kind == "reasoning" and self.document.summarized:
+            return self._item_frame(f"response.reasoning_summary_{event}", summary_index=0, **fields)
+        kind = "content" if event.startswith("part.") else "output" if self.open.kind == "text" else "reasoning"
+        return self._item_frame(f"response.{kind}_{event}", content_index=0, **fields)
 
     def _arguments(self, text: str) -> list[Frame]:
         self.open.pieces.append(text)
@@ -115,12 +121,13 @@ class ResponseStream:
         item = item_of(segment, self.document, self.open_id, "in_progress")
         frames = [self._frame("response.output_item.added", output_index=len(self.items), item=item)]
         if segment.kind != "tool_call":
-            frames.append(self._item_frame("response.content_part.added", content_index=0, part=self._part()))
+            frames.append(self._part_frame("part.added", part=self._part()))
         return frames
 
     def _part(self) -> dict[str, Any]:
-        text = self.open.text
-        return text_part(text, self.logprobs) if self.open.kind == "text" else reasoning_part(text)
+        if self.open.kind == "text":
+            return text_part(self.open.text, self.logprobs)
+        return (summary_part if self.document.summarized else reasoning_part)(self.open.text)
 
     def _done(self, finished: Finished | None = None) -> list[Frame]:
         """The events that end the open item, if any. finished: how the reply ended, where the item is its last."""
@@ -140,12 +147,9 @@ class ResponseStream:
         text = self.open.text
         if self.open.kind == "tool_call":
             return self._call_done(text)
-        fields = {"content_index": 0, "text": text}
-        if self.open.kind == "text":
-            done = self._item_frame("response.output_text.done", logprobs=self.logprobs, **fields)
-        else:
-            done = self._item_frame("response.reasoning_text.done", **fields)
-        return [done, self._item_frame("response.content_part.done", content_index=0, part=self._part())]
+        logprobs = {"logprobs": self.logprobs} if self.open.kind == "text" else {}
+        done = self._part_frame("text.done", text=text, **logprobs)
+        return [done, self._part_frame("part.done", part=self._part())]
 
     def _call_done(self, arguments: str) -> list[Frame]:
         if not self._is_custom():

@@ -25,6 +25,7 @@ from .response_items import ResponseDocument, items_of
 from .response_stream import ResponseStream
 
 TRUNCATIONS = ("auto", "disabled")
+SUMMARIES = ("auto", "concise", "detailed")
 _LOGPROBS = "message.output_text.logprobs"
 _ENCRYPTED = "reasoning.encrypted_content"
 MAX_TOP_LOGPROBS = 20
@@ -61,7 +62,9 @@ def parse(fields: Fields, request: Request) -> ResponsesCall:
     tools = parse_tools(fields)
     offered = parts.allowed_tools(fields, tools.functions)
     messages = parse_input(fields, partial(recent_items.find, request.client.id))
-    effort = (fields.object("reasoning") or Fields({}, "reasoning")).choice("effort", parts.EFFORTS)
+    thinking = fields.object("reasoning") or Fields({}, "reasoning")
+    effort = thinking.choice("effort", parts.EFFORTS)
+    summary = next((word for word in map(thinking.raw, ("summary", "generate_summary")) if word in SUMMARIES), None)
     reasoning, template_kwargs = parts.parse_effort(effort)
     text = fields.object("text") or Fields({}, "text")
     include = fields.strings("include")
@@ -84,16 +87,17 @@ def parse(fields: Fields, request: Request) -> ResponsesCall:
         id=new_id("resp_"),
         created=int(time.time()),
         model=generation.model or "",
-        asked=_asked(fields, effort, generation),
+        asked=_asked(fields, generation) | {"reasoning": {"effort": effort, "summary": summary}},
         tools=tools,
         logprobs=logprobs is not None,
         sealed_reasoning=_ENCRYPTED in include,
+        summarized=summary is not None,
         kept_for=request.client.id if fields.boolean("store", True) else None,
     )
     return ResponsesCall([generation], fields.boolean("stream"), document)
 
 
-def _asked(fields: Fields, effort: str | None, generation: GenerationRequest) -> dict[str, Any]:
+def _asked(fields: Fields, generation: GenerationRequest) -> dict[str, Any]:
     """The request's fields that a response repeats."""
     return {
         "instructions": fields.string("instructions"),
@@ -101,7 +105,6 @@ def _asked(fields: Fields, effort: str | None, generation: GenerationRequest) ->
         "metadata": fields.mapping("metadata"),
         "parallel_tool_calls": fields.boolean("parallel_tool_calls", True),
         "previous_response_id": None,
-        "reasoning": {"effort": effort, "summary": None},
         "store": False,
         "temperature": fields.number("temperature"),
         "text": fields.mapping("text") or {"format": {"type": "text"}},

@@ -51,7 +51,7 @@ def _is_plain_text(schema: Any) -> bool:
 
 
 def _read(text: str) -> Any:
-    """JSON without what only Python's reader takes: there the text is all there is. Raises ValueError, RecursionError."""
+    """JSON without what only Python reads, which stays text. Raises ValueError, RecursionError."""
     word = text.strip()
     if word in _WORDS:
         return _WORDS[word]

@@ -3,7 +3,8 @@ from typing import get_args, get_type_hints
 import openai
 import pytest
 from engine_script import HELLO, THINK_AND_CALL, finished, prefill
-from openai.types.responses import ResponseInputItemParam
+from openai.types.responses import ResponseInputItemParam, ResponseStreamEvent
+from pydantic import TypeAdapter
 from wire import post_stream
 
 from api.openai.recent_items import RecentItems
@@ -81,6 +82,31 @@ def test_order_of_the_events(http, script):
     ]
     assert [data["sequence_number"] for _, data in frames] == list(range(len(frames)))
     assert all(name == data["type"] for name, data in frames)
+
+
+EVENT = TypeAdapter(ResponseStreamEvent)
+
+
+def test_a_summary_that_is_asked_for_is_the_reasoning(sdk, http, script):
+    """What Codex and the AI SDK show: of `reasoning_text` they show nothing by themselves."""
+    script.steps = THINK_AND_CALL
+    asked = ask(tools=[TOOL], reasoning={"summary": "auto"}, include=["reasoning.encrypted_content"])
+    whole = sdk.responses.create(**asked).output[0]
+    frames = post_stream(http, PATH, asked)
+    events = [EVENT.validate_python(data) for _, data in frames]
+
+    told = [event for event in events if "reasoning" in event.type]
+    parts = ["part.added", "text.delta", "text.delta", "text.done", "part.done"]
+    assert [event.type.removeprefix("response.reasoning_summary_") for event in told] == parts
+    assert "".join(event.delta for event in told if event.type.endswith("delta")) == told[3].text == "think hard"
+    done = next(event.item for event in events if event.type == "response.output_item.done")
+    for item in (whole, done, events[-1].response.output[0]):
+        assert (item.summary[0].text, item.content, len(item.summary)) == ("think hard", [], 1)
+    assert events[0].response.reasoning.summary == "auto"
+
+    item = {name: value for name, value in done.to_dict().items() if name != "encrypted_content"}
+    http.post(PATH, json=ask(input=[{"role": "user", "content": "hi"}, item, {"role": "assistant", "content": "a"}]))
+    assert script.request.messages[1]["reasoning_content"] == "think hard"
 
 
 def test_a_reply_that_ran_out_is_incomplete(http, script):
