@@ -1,7 +1,7 @@
 """daphne in the foreground, with a beginning and an end: the ready message, the server file, an orderly shutdown.
 
 On the first signal no new connection is taken, every generation ends with ShuttingDown (so that its stream closes in
-its protocol's form), the engine ends, then the server. A second signal ends everything at once.
+its protocol's form), the engine ends, then the server. A second signal ends everything at once, unless it is a hangup.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class ForegroundServer(Server):
     def run(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._on_signal)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+            self._loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         super().run()
         if not self.failure:
             self._server_file.unlink(missing_ok=True)
@@ -101,6 +103,11 @@ class ForegroundServer(Server):
             self._end_at_once()
         self._stopping = True
         self._spawn(self._shut_down())
+
+    def _on_hangup(self) -> None:
+        """A terminal that is closed sends more than one: from its shell, and from the kernel."""
+        if not self._stopping:
+            self._on_signal()
 
     async def _shut_down(self) -> None:
         log.info("stopping; a second signal ends everything at once")

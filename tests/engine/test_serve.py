@@ -141,6 +141,41 @@ def test_sigterm_while_idle_and_again(serve, tmp_path):
     assert engines(tmp_path) == []
 
 
+def finish_reasons_and_errors(tmp_path):
+    with sqlite3.connect(tmp_path / "data" / "db.sqlite3") as database:
+        return database.execute("select finish_reason, error from fleet_generation").fetchall()
+
+
+def test_a_terminal_that_is_closed(serve, tmp_path):
+    """Its shell and the kernel send a hangup each; the reply ends in its form, and is written down."""
+    server, file = serve()
+    lines = []
+    for line in stream(file["url"], lambda line: False):
+        lines.append(line)
+        if len(lines) in (20, 21):
+            server.send_signal(signal.SIGHUP)
+    assert lines[-2:] == ["data: [DONE]", ""]
+    code, _, err = outcome(server)
+    assert (code, "Traceback" in err) == (0, False)
+    assert finish_reasons_and_errors(tmp_path) == [("", "The server is shutting down.")]
+    assert not (tmp_path / "data" / "server.json").exists()
+
+
+def test_nohup_outlives_its_terminal(environment, tmp_path):
+    def as_nohup_does():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    server = manage(environment, "serve", "--port", "0", preexec_fn=as_nohup_does)
+    try:
+        next(line for line in server.stdout if line.startswith("Ctrl-C"))
+        server.send_signal(signal.SIGHUP)
+        url = json.loads((tmp_path / "data" / "server.json").read_text())["url"]
+        wait_for(lambda: httpx.get(f"{url}/health").json()["engine"] == "up")
+    finally:
+        server.send_signal(signal.SIGINT)
+    assert outcome(server)[0] == 0
+
+
 def test_a_second_signal_ends_an_engine_that_does_not_look(serve, tmp_path):
     server, file = serve()
     wait_for(lambda: httpx.get(f"{file['url']}/health").json()["engine"] == "up")
