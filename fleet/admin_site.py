@@ -46,7 +46,14 @@ class FleetAdminSite(admin.AdminSite):
             app["models"].sort(key=lambda model: _ORDER.get(model["object_name"], len(_ORDER)))
         return apps
 
+    def index(self, request, extra_context=None):
+        return super().index(request, {"visible": self._visible(request), **(extra_context or {})})
+
     def live(self, request: HttpRequest) -> JsonResponse:
         from . import live  # models are not loaded yet when the site is made
 
-        return JsonResponse(live.figures(), headers={"Cache-Control": "no-store"})
+        return JsonResponse(live.figures(self._visible(request)), headers={"Cache-Control": "no-store"})
+
+    def _visible(self, request: HttpRequest) -> set[str]:
+        """Names of the models whose rows this user may see."""
+        return {model._meta.model_name for model, pages in self._registry.items() if pages.has_view_permission(request)}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Container, Iterable
 from dataclasses import asdict
 from typing import Any
 
 import psutil
+from django.db.models import Model
 from django.utils import timezone
 
 from . import control
@@ -15,17 +17,21 @@ from .models import Event, Generation
 LATEST = 6
 
 
-def figures() -> dict[str, Any]:
-    """Bytes, counts since the engine's boot, seconds."""
+def figures(visible: Container[str]) -> dict[str, Any]:
+    """Bytes, counts since the engine's boot, seconds. `visible`: names of the models whose rows the user may see."""
     memory = psutil.virtual_memory()
     return {
         "time": time.time(),
         "engine": asdict(control.snapshot()),
         "status": control.figures(),
         "machine": {"total": memory.total, "available": memory.available},
-        "generations": [_generation(row) for row in Generation.objects.all()[:LATEST]],
-        "events": [_event(row) for row in Event.objects.all()[:LATEST]],
+        "generations": [_generation(row) for row in _latest(Generation, visible)],
+        "events": [_event(row) for row in _latest(Event, visible)],
     }
+
+
+def _latest(model: type[Model], visible: Container[str]) -> Iterable[Any]:
+    return model.objects.all()[:LATEST] if model._meta.model_name in visible else ()
 
 
 def _generation(row: Generation) -> dict[str, Any]:

@@ -130,6 +130,26 @@ def test_the_live_view_tells_what_the_worker_says(admin_client, fleet, worker):
     assert live["machine"]["total"] > live["machine"]["available"] > 0
 
 
+@pytest.mark.parametrize(
+    ("right", "shown"),
+    [(None, []), ("view_generation", ["generations"]), ("view_event", ["events"]), ("view_vault", [])],
+)
+def test_the_first_page_shows_no_rows_that_the_user_may_not_see(
+    client, fleet_dir, worker, django_user_model, right, shown
+):
+    Generation.objects.create(time=timezone.now(), client="a colleague's key", vault="whole")
+    Event.objects.create(time=timezone.now(), kind="key", message="The key of a colleague was made.")
+    clerk = django_user_model.objects.create_user("clerk", password="a long password", is_staff=True)
+    if right:
+        clerk.user_permissions.add(Permission.objects.get(codename=right))
+    client.force_login(clerk)
+    live, page = client.get("/admin/live.json").json(), client.get("/admin/").content.decode()
+    for rows in ("generations", "events"):
+        assert (len(live[rows]), f'data-live="{rows}"' in page) == (int(rows in shown), rows in shown)
+    assert (f'href="{LIST}"' in page) == (right == "view_vault")
+    assert live["engine"]["state"]
+
+
 def test_every_page_opens_without_and_with_rows(admin_client, fleet_dir, worker):
     pages = ["/admin/", "/admin/fleet/event/", "/admin/fleet/generation/", LIST]
     for _ in range(2):
