@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 
 from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
-from django.urls import path
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import path, reverse
 from django.utils.html import format_html
 
 from ..models import ApiKey, Event, Generation, Usage
@@ -27,16 +29,20 @@ class RecordAdmin(admin.ModelAdmin):
         return [path("export.csv", export, name=f"fleet_{self.opts.model_name}_export"), *super().get_urls()]
 
     def export_view(self, request: HttpRequest) -> HttpResponse:
-        """The rows that the list's filters and search leave, every column."""
+        """The rows that the list's filters and search leave, every column; what is no filter leads to the list."""
         if not self.has_view_permission(request):
             raise PermissionDenied
+        try:
+            left = self.get_changelist_instance(request).get_queryset(request)
+        except IncorrectLookupParameters:
+            return HttpResponseRedirect(reverse(f"admin:fleet_{self.opts.model_name}_changelist") + f"?{ERROR_FLAG}=1")
         response = HttpResponse(content_type="text/csv; charset=utf-8")
         response["Content-Disposition"] = f'attachment; filename="{self.opts.model_name}.csv"'
         names = [field.attname for field in self.opts.concrete_fields]
         writer = csv.writer(response)
         writer.writerow(names)
-        rows = self.get_changelist_instance(request).get_queryset(request).values_list(*names)
-        writer.writerows([_harmless(value) for value in row] for row in rows.iterator(chunk_size=2000))
+        rows = left.values_list(*names).iterator(chunk_size=2000)
+        writer.writerows([_harmless(value) for value in row] for row in rows)
         return response
 
     def changelist_view(self, request, extra_context=None):

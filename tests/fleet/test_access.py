@@ -166,6 +166,14 @@ def test_the_log_is_exported_as_filtered_and_runs_no_formula(admin_client, clien
     assert client.get("/admin/fleet/generation/export.csv").status_code == 302
 
 
+@pytest.mark.parametrize("query", ["time__gte=yesterday", "nothing=1", "vault__exact__x=1"])
+def test_an_export_by_what_is_no_filter_leads_to_the_list(admin_client, query):
+    """As the list itself answers such an address."""
+    answer = admin_client.get(f"/admin/fleet/generation/export.csv?{query}")
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/admin/fleet/generation/?e=1")
+    assert admin_client.get(f"/admin/fleet/generation/?{query}").headers["Location"].endswith("?e=1")
+
+
 @pytest.mark.parametrize("page", ["apikey", "apikey/add", "usage", "event", "generation"])
 def test_the_new_pages_open(admin_client, page):
     assert admin_client.get(f"/admin/fleet/{page}/").status_code == 200
