@@ -35,11 +35,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def to_stderr(level: int, as_json: bool) -> None:
-    """The project's own loggers; other libraries' warnings go through the root logger."""
+    """The project's own loggers, and what a page of Django's fails on: by itself Django would mail that to somebody."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
-    for name in ("smoe", "fleet", "api", "engine"):
+    levels = {**dict.fromkeys(("smoe", "fleet", "api", "engine"), level), "django.request": logging.ERROR}
+    for name, least in levels.items():
         logger = logging.getLogger(name)
-        logger.setLevel(level)
+        logger.setLevel(least)
         logger.handlers = [handler]
         logger.propagate = False

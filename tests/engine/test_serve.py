@@ -235,6 +235,19 @@ def test_a_full_disk_does_not_stop_answers(serve, tmp_path):
     assert set(answers) == {200}
 
 
+def test_what_a_page_fails_on_stands_in_the_log(serve, tmp_path):
+    server, file = serve()
+    with sqlite3.connect(tmp_path / "data" / "db.sqlite3") as database:
+        database.execute("alter table auth_user rename to elsewhere")
+    assert httpx.get(f"{file['url']}/admin/login/").status_code == 500
+    assert httpx.get(f"{file['url']}/admin/nothing/").status_code == 302
+    server.terminate()
+    _, _, err = outcome(server)
+    assert "Internal Server Error: /admin/login/" in err
+    assert "no such table: auth_user" in err
+    assert "/admin/nothing/" not in err
+
+
 def test_a_second_server_on_the_same_data(serve, environment):
     server, _ = serve()
     code, _, err = outcome(manage(environment, "serve", "--port", "0"))

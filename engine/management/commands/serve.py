@@ -35,6 +35,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **given: Any) -> None:
         launch = settings.SMOE
+        application = get_default_application()  # which sets up Django's logging again, so it comes before ours
         level = logging.INFO if given["verbosity"] else logging.WARNING
         logs.to_stderr(level, as_json=os.environ.get("SMOE_LOG") == "json")
         with _database():
@@ -44,7 +45,6 @@ class Command(BaseCommand):
             _check_migrations()
             _check_keys(launch.host)
             self.welcome = _welcome(launch.host)
-        application = get_default_application()
         server = ForegroundServer(
             application, launch.host, launch.port, launch.data_dir / "server.json", self._say_ready
         )
