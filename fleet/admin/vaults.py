@@ -9,12 +9,13 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.core.exceptions import PermissionDenied
+from django.db.models import Count, F, Q
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
 
 from .. import catalog, control, heats, verification
-from ..models import Vault
+from ..models import ApiKey, Vault
 from ..tables import human_bytes
 from . import cells
 
@@ -76,7 +77,8 @@ class VaultAdmin(admin.ModelAdmin):
     def get_deleted_objects(self, objs, request):
         """Only what is gone can be forgotten; the rest would come back with the next look."""
         objs = [vault for vault in objs if vault.state == Vault.State.MISSING]
-        return super().get_deleted_objects(objs, request)
+        *found, protected = super().get_deleted_objects(objs, request)
+        return *found, [*protected, *_holds(objs)]
 
     def delete_queryset(self, request, queryset):
         queryset.filter(state=Vault.State.MISSING).delete()
@@ -253,6 +255,13 @@ class VaultAdmin(admin.ModelAdmin):
             self.message_user(request, work(), messages.SUCCESS)
         except control.ControlError as error:
             self.message_user(request, str(error), messages.ERROR)
+
+
+def _holds(vaults: list[Vault]) -> list[str]:
+    """The keys that are held to these vaults and no other: without them they could use every one."""
+    among = Count("vaults", filter=Q(vaults__in=vaults))
+    held = ApiKey.objects.filter(revoked=None).annotate(among=among, all=Count("vaults")).filter(among__gt=0)
+    return [f"API key: {key.name} (it would not be held to any vault)" for key in held.filter(among=F("all"))]
 
 
 def _without(fields: tuple, names: set[str]) -> list:

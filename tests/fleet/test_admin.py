@@ -117,6 +117,35 @@ def test_only_missing_vaults_can_be_forgotten(admin_client, fleet, worker):
     assert set(Vault.objects.values_list("name", flat=True)) == {"whole", "<b>bold & 'quoted'"}
 
 
+def test_forgetting_a_vault_opens_no_key(admin_client, fleet, worker):
+    """A key that names no vault may use every one."""
+    keys = {name: ApiKey.objects.create(name=name, digest=name) for name in ("one", "both", "free")}
+    whole, cut = (Vault.objects.get(name=name) for name in ("whole", "cut"))
+    keys["one"].vaults.set([cut])
+    keys["both"].vaults.set([cut, whole])
+
+    def forget(*vaults):
+        post = {"action": "delete_selected", "_selected_action": [vault.pk for vault in vaults], "post": "yes"}
+        page = admin_client.post(LIST, post, follow=True).content.decode()
+        admin_client.post(f"{LIST}{vaults[0].pk}/delete/", {"post": "yes"})
+        return page, set(Vault.objects.values_list("name", flat=True)) & {"whole", "cut"}
+
+    for path in fleet.iterdir():
+        path.unlink()
+    catalog.rescan()
+    page, left = forget(cut)
+    assert ("API key: one" in page, "API key: both" in page, "API key: free" in page) == (True, False, False)
+    assert left == {"whole", "cut"}
+    keys["one"].revoked = timezone.now()
+    keys["one"].save()
+    page, left = forget(cut, whole)
+    assert ("API key: one" in page, "API key: both" in page) == (False, True)
+    assert left == {"whole"}  # the other was then forgotten on a page of its own
+    assert forget(whole)[1] == {"whole"}
+    keys["both"].delete()
+    assert forget(whole)[1] == set()
+
+
 def test_the_live_view_tells_what_the_worker_says(admin_client, fleet, worker):
     worker.model, worker.figures = "whole", {"state": "decode", "hits": 30, "rss": 1000}
     Generation.objects.create(
