@@ -36,6 +36,10 @@ class ApiKeyAdmin(admin.ModelAdmin):
     def get_fieldsets(self, request, obj=None):
         return super().get_fieldsets(request, obj)[: None if obj else 2]
 
+    def get_readonly_fields(self, request, obj=None):
+        """A key keeps its name: what it has used is kept under it, and so is what its limits are held against."""
+        return (*self.readonly_fields, "name") if obj else self.readonly_fields
+
     @admin.display(description="state")
     def state(self, row: ApiKey):
         if row.revoked is not None:

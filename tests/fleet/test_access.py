@@ -102,6 +102,16 @@ def test_a_key_is_shown_once(admin_client):
     assert "made by admin" in Event.objects.get(kind="key").message
 
 
+def test_a_key_keeps_its_name_and_what_it_has_used(admin_client):
+    """A new name would begin the day's tokens anew, and take its owner's sums from nobody."""
+    add_key(admin_client)
+    row = ApiKey.objects.get()
+    fields = {"name": "malice", "requests_at_once": "3", "tokens_a_day": "", "expires_0": "", "expires_1": ""}
+    assert admin_client.post(f"/admin/fleet/apikey/{row.pk}/change/", fields).status_code == 302
+    row.refresh_from_db()
+    assert (row.name, row.requests_at_once) == ("alice", 3)
+
+
 def test_a_revoked_key_is_refused_at_once(admin_client):
     secret = add_key(admin_client).context["secret"]
     keyring.read()
