@@ -10,12 +10,15 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from channels.db import database_sync_to_async
 from django.conf import settings
+from django.db import connection
 from django.db.models import F
 
 from . import discovery, memory
@@ -25,6 +28,7 @@ from .vault_rows import clean
 
 log = logging.getLogger(__name__)
 LOOK_EVERY = 1.0  # seconds
+LOCK_WAIT = 500  # milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +123,31 @@ def forget_look() -> None:
 
 
 def _look() -> None:
-    """Answering only needs to read: what cannot be written down (the disk is full) is left to a later look."""
+    """Answering only needs to read: what cannot be written down (the disk is full, or another process has SQLite's
+    write lock for long) is left to a later look."""
     if _is_due():
         with _lock:
             if _is_due():
                 try:
-                    _scan()
+                    with _without_waiting():
+                        _scan()
                 except discovery.NotWritten as error:
                     log.error("what is in the fleet directory could not be written down: %s", error)
+
+
+@contextmanager
+def _without_waiting() -> Iterator[None]:
+    """Writes to SQLite fail after LOCK_WAIT in place of the settings' patience."""
+    if connection.vendor != "sqlite":
+        yield
+        return
+    with connection.cursor() as cursor:
+        (patience,) = cursor.execute("PRAGMA busy_timeout").fetchone()
+        cursor.execute(f"PRAGMA busy_timeout = {LOCK_WAIT}")
+        try:
+            yield
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {patience}")
 
 
 def _is_due() -> bool:

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -233,6 +234,29 @@ def test_a_full_disk_does_not_stop_answers(serve, tmp_path):
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (most, most))
     wait_for(lambda: ask() or names() == {"tiny-qwen3moe", "new"})
     assert set(answers) == {200}
+
+
+def test_a_locked_database_holds_no_answer_up(serve, tmp_path):
+    """Another process writes for long, as a backup or a shell that is left open does."""
+    _, file = serve()
+
+    def seconds_to_answer():
+        began = time.monotonic()
+        body = CHAT | {"max_tokens": 1, "stream": False}
+        assert httpx.post(f"{file['url']}/v1/chat/completions", json=body, timeout=60).status_code == 200
+        return time.monotonic() - began
+
+    def names():
+        return [model["id"] for model in httpx.get(f"{file['url']}/v1/models").json()["data"]]
+
+    seconds_to_answer()
+    with closing(sqlite3.connect(tmp_path / "data" / "db.sqlite3", isolation_level=None)) as other:
+        other.execute("begin immediate")
+        for path in (tmp_path / "vault").glob("tiny-qwen3moe.*"):
+            shutil.copy(path, path.with_name(path.name.replace("tiny-qwen3moe", "new")))
+        time.sleep(READ_EVERY)
+        assert max(seconds_to_answer() for _ in range(3)) < 10
+    wait_for(lambda: sorted(names()) == ["new", "tiny-qwen3moe"])
 
 
 def test_what_a_page_fails_on_stands_in_the_log(serve, tmp_path):
