@@ -99,16 +99,16 @@ class EngineProcess:
         self._send(signal.SIGKILL)
 
     def end_in_words(self) -> str:
-        """`exit code 3: no such vault`, `killed by SIGSEGV: layer 4`."""
+        """`exit code 3: no such vault`, `killed by SIGSEGV`.
+
+        The last line tells why where the engine ended by itself; a signal finds it after a line about something else.
+        """
         code = self.returncode
-        if code == -signal.SIGKILL:  # from outside: its last line tells nothing of it
+        if code == -signal.SIGKILL:
             return "killed by SIGKILL, as the system does where memory runs out"
-        if code is None:
-            how = "still running"
-        elif code < 0:
-            how = f"killed by {_signal_name(-code)}"
-        else:
-            how = f"exit code {code}"
+        if code is not None and code < 0 and code != -signal.SIGABRT:
+            return f"killed by {_signal_name(-code)}"
+        how = "still running" if code is None else f"exit code {code}" if code >= 0 else "killed by SIGABRT"
         return f"{how}: {self.last_line}" if self.last_line else how
 
     @property

@@ -3,6 +3,8 @@
 import os
 import threading
 
+import pytest
+
 from engine.process import EngineProcess
 
 SPAWNS = 60
@@ -29,3 +31,19 @@ async def test_variables_set_by_other_threads_do_not_disturb_a_start():
     finally:
         ended.set()
         thread.join()
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("exit 3", "exit code 3: a line"),
+        ("kill -ABRT $$", "killed by SIGABRT: a line"),  # by itself, as a failed assertion does
+        ("kill -SEGV $$", "killed by SIGSEGV"),
+        ("kill -TERM $$", "killed by SIGTERM"),
+        ("kill -KILL $$", "killed by SIGKILL, as the system does where memory runs out"),
+    ],
+)
+async def test_the_last_line_is_no_reason_of_a_signals(end, words):
+    process = await EngineProcess.spawn(["sh", "-c", f"echo a line >&2; {end}"])
+    await process.wait()
+    assert process.end_in_words() == words
