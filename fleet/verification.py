@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ class Verification:
     problems: list[str] = field(default_factory=list)
 
 
+log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _latest: dict[str, Verification] = {}
 _running: Verification | None = None
@@ -56,6 +58,9 @@ def _run(job: Verification, vault: Vault) -> None:
         job.problems = verify(Path(vault.vault_path), Path(vault.scout_path), config, progress)
     except OSError as error:
         job.problems = [f"It could not be read to its end: {error.strerror}."]
+    except Exception as error:  # memory may be short for a large tensor: nothing is sound that was not read
+        log.exception("verifying %s failed", vault.name)
+        job.problems = [f"It could not be verified ({type(error).__name__}): the log tells why."]
     finally:
         job.finished = True
         _running = None

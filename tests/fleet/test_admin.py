@@ -257,6 +257,26 @@ def test_usage_is_told_by_user(admin_client, worker):
     assert {row["user"]: row["generated_tokens"] for row in json.loads(out.getvalue())} == {"ann": 4003, None: 5}
 
 
+def join_verification():
+    for thread in threading.enumerate():
+        if thread.name == "verify":
+            thread.join(30)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_could_not_be_verified_is_not_called_sound(admin_client, fleet, worker, monkeypatch):
+    def short_of_memory(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr("fleet.verification.verify", short_of_memory)
+    vault = Vault.objects.get(name="whole")
+    admin_client.post(f"/admin/fleet/vault/{vault.pk}/verify/")
+    join_verification()
+    told = admin_client.get(f"/admin/fleet/vault/{vault.pk}/live.json").json()["verification"]
+    assert (told["finished"], len(told["problems"])) == (True, 1)
+    assert "sound" not in Event.objects.get(kind="verify").message
+
+
 @pytest.mark.django_db(transaction=True)
 def test_verify_tells_its_progress_and_leaves_an_event(admin_client, fleet, worker):
     vault = Vault.objects.get(name="whole")
@@ -265,9 +285,7 @@ def test_verify_tells_its_progress_and_leaves_an_event(admin_client, fleet, work
         file.write(b"x")  # in the padding behind the last record
     answer = admin_client.post(f"/admin/fleet/vault/{vault.pk}/verify/", follow=True)
     assert "Verifying whole" in messages(answer)
-    for thread in threading.enumerate():
-        if thread.name == "verify":
-            thread.join(30)
+    join_verification()
     told = admin_client.get(f"/admin/fleet/vault/{vault.pk}/live.json").json()["verification"]
     assert told["finished"]
     assert told["done"] == told["total"] > 0
