@@ -99,17 +99,22 @@ class EngineProcess:
         self._send(signal.SIGKILL)
 
     def end_in_words(self) -> str:
-        """`exit code 3: no such vault`, `killed by SIGSEGV`.
-
-        The last line tells why where the engine ended by itself; a signal finds it after a line about something else.
-        """
+        """`exit code 3: no such vault`, `killed by SIGSEGV`."""
         code = self.returncode
         if code == -signal.SIGKILL:
-            return "killed by SIGKILL, as the system does where memory runs out"
-        if code is not None and code < 0 and code != -signal.SIGABRT:
-            return f"killed by {_signal_name(-code)}"
-        how = "still running" if code is None else f"exit code {code}" if code >= 0 else "killed by SIGABRT"
-        return f"{how}: {self.last_line}" if self.last_line else how
+            how = "killed by SIGKILL, as the system does where memory runs out"
+        elif code is None:
+            how = "still running"
+        elif code < 0:
+            how = f"killed by {_signal_name(-code)}"
+        else:
+            how = f"exit code {code}"
+        return f"{how}: {self.last_line}" if self.last_line and self._has_told_why(code) else how
+
+    @staticmethod
+    def _has_told_why(code: int | None) -> bool:
+        """Where it ended for a fault of its own. What ends it otherwise finds a last line about something else."""
+        return code is not None and (code > 0 or code == -signal.SIGABRT)
 
     @property
     def last_line(self) -> str:

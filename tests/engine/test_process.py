@@ -38,12 +38,13 @@ async def test_variables_set_by_other_threads_do_not_disturb_a_start():
     [
         ("exit 3", "exit code 3: a line"),
         ("kill -ABRT $$", "killed by SIGABRT: a line"),  # by itself, as a failed assertion does
+        ("exit 0", "exit code 0"),  # it was told to, or its input ended
         ("kill -SEGV $$", "killed by SIGSEGV"),
         ("kill -TERM $$", "killed by SIGTERM"),
         ("kill -KILL $$", "killed by SIGKILL, as the system does where memory runs out"),
     ],
 )
-async def test_the_last_line_is_no_reason_of_a_signals(end, words):
+async def test_the_last_line_is_told_where_the_engine_says_why_it_ends(end, words):
     process = await EngineProcess.spawn(["sh", "-c", f"echo a line >&2; {end}"])
     await process.wait()
     assert process.end_in_words() == words
