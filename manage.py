@@ -10,6 +10,7 @@ from smoe_site import options
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "smoe_site.settings")
     from django.core.management import execute_from_command_line
+    from django.db import DatabaseError
 
     try:
         if sys.argv[1:2] == ["serve"]:
@@ -17,6 +18,13 @@ def main() -> None:
         execute_from_command_line(sys.argv)
     except options.OptionError as error:
         sys.exit(str(error))
+    except DatabaseError as error:
+        if "--traceback" in sys.argv:
+            raise
+        sys.exit(
+            f"The database cannot be used: {str(error).strip()}. `manage.py migrate` prepares a new one; "
+            "SMOE_DATA_DIR or DATABASE_URL names another."
+        )
     except KeyboardInterrupt:
         sys.exit(130)
 

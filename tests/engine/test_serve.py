@@ -297,6 +297,15 @@ def test_missing_migrations_are_one_sentence(environment, tmp_path):
     assert "manage.py migrate" in err
 
 
+@pytest.mark.parametrize("command", [["vaults"], ["scan_vaults"], ["usage"], ["create_api_key", "laptop"]])
+def test_a_command_without_the_servers_database_is_one_sentence(environment, tmp_path, command):
+    """As where the server has a --data-dir of its own, which commands know by its variable only."""
+    code, out, err = outcome(manage(environment | {"SMOE_DATA_DIR": str(tmp_path / "other")}, *command))
+    assert (code, out, len(err.splitlines())) == (1, "", 1)
+    assert "no such table" in err
+    assert "SMOE_DATA_DIR" in err
+
+
 @pytest.mark.parametrize("prepare", [[], ["--prepare"]])
 def test_a_data_directory_that_cannot_be_used_is_one_sentence(environment, tmp_path, prepare):
     (tmp_path / "file").touch()
