@@ -33,6 +33,14 @@ def ask(action: str, **fields: str) -> str:
         raise CommandError(f"The server at {server.url} (process {server.pid}) does not answer: {error}.") from None
 
 
+def rescan() -> str | None:
+    """The server's look at the fleet directory, which its flags name; None where none runs. Raises CommandError.
+
+    A look of this process at a directory of its own would tell the server's vaults missing.
+    """
+    return ask("rescan") if server_file.read() else None
+
+
 def _reason(error: HTTPError) -> str:
     try:
         return json.load(error)["error"]

@@ -27,12 +27,12 @@ class Running:
         self.keys: dict[str, str] = {}
         self.words: list[str] = []
 
-    def manage(self, *arguments: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "manage.py", *arguments]
-        return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=120)
+    def manage(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
+        command, environment = [sys.executable, "manage.py", *arguments], self.environment | variables
+        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
 
-    def printed(self, *arguments: str) -> str:
-        done = self.manage(*arguments)
+    def printed(self, *arguments: str, **variables: str) -> str:
+        done = self.manage(*arguments, **variables)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -138,6 +138,14 @@ def test_what_clients_got_is_what_is_written_down(server):
     assert metrics["smoe_engine_up"] == 1
     identities = {answer.headers["x-request-id"] for answer in answers}
     assert identities == {row[0] for row in server.rows("select request_id from fleet_generation")}
+
+
+@pytest.mark.parametrize("command", ["vaults", "scan_vaults"])
+def test_a_command_that_knows_another_directory_tells_no_vault_missing(server, tmp_path, command):
+    """The server was started with --vault-dir; the command, without, knows the default."""
+    listed = json.loads(server.printed(command, "--json", SMOE_VAULT_DIR=str(tmp_path)))
+    assert {row["id"]: row["state"] for row in listed} == {"other": "servable", "tiny-qwen3moe": "servable"}
+    assert server.rows("select message from fleet_event where kind = 'missing'") == []
 
 
 def test_the_uses_of_experts_are_taken_in_behind_the_replies(server):

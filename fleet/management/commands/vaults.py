@@ -1,6 +1,6 @@
 from django.core.management.base import BaseCommand
 
-from fleet import catalog, reports
+from fleet import catalog, reports, server_client
 from fleet.models import Vault
 
 
@@ -12,6 +12,7 @@ class Command(BaseCommand):
         parser.add_argument("--state", choices=Vault.State.values, help="only vaults of this state")
 
     def handle(self, *, json: bool, state: str | None, **options):
-        catalog.servable()  # looks at the disk first
+        if server_client.rescan() is None:
+            catalog.servable()  # looks at the disk first
         vaults = list(Vault.objects.filter(state=state) if state else Vault.objects.all())
         self.stdout.write(reports.as_json(vaults) if json else reports.as_table(vaults))
