@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import shlex
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from django.utils import timezone
 
 from engine.errors import LimitReached
 from engine.records import Record
+from smoe_site.options import Options
 
 from .events import record as record_event
 from .models import ApiKey, Event, Usage
@@ -150,8 +152,14 @@ def refusal_to_listen(host: str) -> str | None:
     way = f"{host} can be reached" if not is_loopback(host) else "With SMOE_HTTPS=1 a proxy lets this server be reached"
     return (
         f"{way} from other machines and there is no key to keep strangers out: make one with "
-        "`manage.py create_api_key NAME`, or start with --allow-anyone 1."
+        f"`{_for_this_server('manage.py create_api_key NAME')}`, or start with --allow-anyone 1."
     )
+
+
+def _for_this_server(command: str) -> str:
+    """Commands do not know a --data-dir of the server's: without its variable they make a key for another one."""
+    own = settings.SMOE.data_dir
+    return command if own == Options().data_dir else f"SMOE_DATA_DIR={shlex.quote(str(own))} {command}"
 
 
 def _strangers_come(host: str) -> bool:

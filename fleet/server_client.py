@@ -7,6 +7,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
+from django.conf import settings
 from django.core.management.base import CommandError
 
 from . import server_file
@@ -18,7 +19,10 @@ def ask(action: str, **fields: str) -> str:
     """The server's answer to POST /control/<action>. Raises CommandError with a sentence for the operator."""
     server = server_file.read()
     if server is None:
-        raise CommandError("No server is running on this data directory: start it with `manage.py serve`.")
+        raise CommandError(
+            f"No server is running on {settings.SMOE.data_dir}: start it with `manage.py serve`, "
+            "or name its --data-dir with SMOE_DATA_DIR."
+        )
     request = Request(
         f"{server.url.rstrip('/')}/control/{action}",
         data=urlencode(fields).encode(),

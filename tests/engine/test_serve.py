@@ -290,6 +290,24 @@ def test_a_port_in_use_is_one_sentence(environment):
     assert err.splitlines() == [f"CommandError: {sentence}"]
 
 
+def test_the_command_that_a_refusal_names_makes_a_key_for_this_server(environment, tmp_path):
+    data = (tmp_path / "data").rename(tmp_path / "its own data")
+    environment = {name: value for name, value in environment.items() if name != "SMOE_DATA_DIR"}
+
+    def refusal():
+        with socket.socket() as taken:
+            taken.bind(("0.0.0.0", 0))
+            taken.listen()
+            flags = ["--host", "0.0.0.0", "--port", str(taken.getsockname()[1]), "--data-dir", str(data)]
+            return outcome(manage(environment, "serve", *flags))[2]
+
+    command = refusal().split("`")[1]
+    assert str(data) in command
+    command = command.replace("manage.py", f"{sys.executable} manage.py").replace("NAME", "laptop")
+    subprocess.run(command, shell=True, cwd=ROOT, env=environment, check=True, capture_output=True)
+    assert "Address already in use" in refusal()
+
+
 def test_missing_migrations_are_one_sentence(environment, tmp_path):
     (tmp_path / "data" / "db.sqlite3").unlink()
     code, _, err = outcome(manage(environment, "serve", "--port", "0"))
