@@ -7,9 +7,14 @@ others for ten seconds. daphne lets the client say where the site begins: past a
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from daphne.http_protocol import HTTPFactory, WebRequest
+from daphne.server import Server
+from django.conf import settings
+
+_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus} | {529: b"Overloaded"}  # Anthropic's
 
 
 class Request(WebRequest):
@@ -27,6 +32,10 @@ class Request(WebRequest):
         self.path = path.partition(b"?")[0]
         self.process()
 
+    def setResponseCode(self, code: int, message: bytes | None = None) -> None:
+        """In words that Twisted does not know all of: a 429 was an "Unknown Status"."""
+        super().setResponseCode(code, message or _PHRASES.get(code))
+
 
 class Factory(HTTPFactory):
     def __init__(self, server: Any, largest_body: int) -> None:
@@ -37,3 +46,14 @@ class Factory(HTTPFactory):
         protocol = super().buildProtocol(addr)
         protocol.requestFactory = Request
         return protocol
+
+
+class RequestServer(Server):
+    @property
+    def http_factory(self) -> Factory:
+        return self._factory
+
+    @http_factory.setter
+    def http_factory(self, factory: HTTPFactory) -> None:
+        """daphne sets its own when it runs."""
+        self._factory = Factory(self, settings.SMOE.max_body_mb << 20)

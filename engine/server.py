@@ -17,13 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from daphne.endpoints import build_endpoint_description_strings
-from daphne.http_protocol import HTTPFactory
-from daphne.server import Server
-from django.conf import settings
 from twisted.internet import error, reactor
 
 from . import generation
-from .daphne_request import Factory
+from .daphne_request import RequestServer
 from .errors import EngineFailed
 from .worker import get_worker
 
@@ -32,7 +29,7 @@ FAREWELL = 1.0  # seconds that streams have to say how they end
 BODY_CHUNK = 1 << 20  # bytes of a request body for each message to the application
 
 
-class ForegroundServer(Server):
+class ForegroundServer(RequestServer):
     """`run` returns when the server has ended; `failure` then tells why it could not listen, if it could not."""
 
     def __init__(self, application: Any, host: str, port: int, server_file: Path, ready: Callable[[str], None]) -> None:
@@ -51,15 +48,6 @@ class ForegroundServer(Server):
         self._loop = reactor._asyncioEventloop
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
-
-    @property
-    def http_factory(self) -> Factory:
-        return self._factory
-
-    @http_factory.setter
-    def http_factory(self, factory: HTTPFactory) -> None:
-        """daphne sets its own when it runs."""
-        self._factory = Factory(self, settings.SMOE.max_body_mb << 20)
 
     def run(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -75,19 +75,28 @@ def check_name(fields: Fields, name: str, tools: list[dict[str, Any]]) -> None:
 def parse_tool_choice(fields: Fields, tools: list[dict[str, Any]]) -> ToolChoice:
     """`auto`, `none`, `required`, one function by name, or a mode for the allowed tools (which `tools` are by now)."""
     parallel = fields.boolean("parallel_tool_calls", True)
-    value = fields.raw("tool_choice", "auto")
-    allowed = _allowed(fields)
-    if isinstance(value, str) or allowed is not None:
-        mode = fields.choice("tool_choice", TOOL_CHOICES) if allowed is None else allowed.choice("mode", ALLOWED_MODES)
+    mode = _mode(fields)
+    if mode is not None:
         if mode == "required" and not tools:
             raise fields.fail("tool_choice", "is 'required', but the request has no function tools.")
-        return ToolChoice(mode or "auto", parallel=parallel)
-    chosen = Fields(value, fields.at("tool_choice"))
+        return ToolChoice(mode, parallel=parallel)
+    chosen = Fields(fields.raw("tool_choice"), fields.at("tool_choice"))
     if chosen.string("type", "function") not in ("function", "custom"):
         raise chosen.fail("type", "must be 'function' or 'allowed_tools': this server runs no tools of its own.")
     name = _tool_name(chosen)
     check_name(chosen, name, tools)
     return ToolChoice("named", name, parallel)
+
+
+def _mode(fields: Fields) -> str | None:
+    """None where one function is named."""
+    if (allowed := _allowed(fields)) is not None:
+        return allowed.choice("mode", ALLOWED_MODES) or "auto"
+    value = fields.raw("tool_choice", "auto")
+    if isinstance(value, str):
+        return fields.choice("tool_choice", TOOL_CHOICES, "auto")
+    kind = value.get("type") if isinstance(value, dict) else None
+    return kind if kind in TOOL_CHOICES else None  # editors write {"type": "auto"}
 
 
 def parse_format(fields: Fields | None) -> Constraint | None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import httpx
 import pytest
-from daphne.server import Server
 from engine_script import Script, snapshot
 
 from engine import generation, worker
+from engine.daphne_request import RequestServer
 from fleet import catalog
 from fleet.catalog import ModelCard
 
@@ -25,7 +25,7 @@ def base_url() -> str:
     from smoe_site.asgi import application
 
     ready = threading.Event()
-    server = Server(
+    server = RequestServer(
         application,
         endpoints=["tcp:port=0:interface=127.0.0.1"],
         signal_handlers=False,

@@ -232,6 +232,8 @@ def test_a_last_assistant_message_is_continued(http, script):
         ("auto", ToolChoice()),
         ("none", ToolChoice("none")),
         ("required", ToolChoice("required")),
+        ({"type": "auto"}, ToolChoice()),
+        ({"type": "required"}, ToolChoice("required")),
         ({"type": "function", "function": {"name": "get"}}, ToolChoice("named", "get")),
     ],
 )

@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 from dataclasses import replace
+from http import HTTPStatus
 
 import httpx
 import openai
@@ -331,6 +332,7 @@ def test_a_failure_at_once_has_its_status(http, script, failure, stream):
     script.steps = [Queued(1), error]
     plain = http.post(CHAT, json=chat(stream=stream))
     assert (plain.status_code, plain.json()["error"]["type"]) == (openai_status, openai_type)
+    assert plain.reason_phrase == HTTPStatus(openai_status).phrase
     spoken = http.post(MESSAGES, json=claude(stream=stream))
     assert (spoken.status_code, spoken.json()["error"]["type"]) == (anthropic_status, anthropic_type)
     assert "surprise" not in plain.text + spoken.text
