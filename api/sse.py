@@ -18,6 +18,8 @@ HEADERS = [
 # They end a line for many who read streams, though not in this form: httpx's iter_lines, str.splitlines, readline.
 _ESCAPED = {ord(mark): f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"}
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # json.dumps would build one a call
+
 
 class Frame(NamedTuple):
     """`data` is encoded as JSON, a str is sent as it is (OpenAI's `[DONE]`)."""
@@ -35,4 +37,4 @@ def encode(frame: Frame) -> bytes:
 
 
 def dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
