@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl
 
 from channels.consumer import AsyncConsumer, get_handler_name
 from channels.exceptions import StopConsumer
@@ -44,7 +45,7 @@ class Endpoint:
     protocol: errors.Protocol | None = None
     any_method: Handler | None = None
     keyless: bool = False  # for supervisors: answered without a key
-    description: Description | None = None  # as /openapi.json tells it
+    descriptions: Mapping[str, Description] = field(default_factory=dict)  # of each method, as /openapi.json tells it
 
     def protocol_of(self, path: str, headers: Mapping[str, str]) -> errors.Protocol:
         if self.protocol is not None:
@@ -156,7 +157,8 @@ class Exchange:
                 f"The request body is larger than this server takes: {settings.SMOE.max_body_mb} MiB (--max-body-mb)."
             )
         arguments = self.scope["url_route"]["kwargs"]
-        return await handler(Request(method, self.scope["path"], self.headers, body, arguments, client, self.id))
+        query = dict(parse_qsl(self.scope["query_string"].decode("latin-1")))
+        return await handler(Request(method, self.scope["path"], self.headers, body, arguments, client, self.id, query))
 
     def _preflight(self) -> JsonAnswer:
         origin, host = self.headers.get("origin"), self.headers.get("host")

@@ -33,6 +33,7 @@ class Request:
     arguments: Mapping[str, str]  # from the path
     client: Client
     id: str
+    query: Mapping[str, str] = field(default_factory=dict)  # of repeated names the last
 
     async def json(self) -> Any:
         """The body. Raises InvalidRequest, UnsupportedEncoding or TooLarge."""

@@ -7,7 +7,7 @@ from django.urls import re_path
 from . import generating, models, system
 from .anthropic import count, messages
 from .consumers import ApiConsumer, Endpoint, Handler
-from .errors import NotFound, NotOffered
+from .errors import NotFound, NotOffered, Protocol
 from .exchange import JsonAnswer, Request
 from .openai import chat, completions, responses
 from .openapi import answers, requests
@@ -43,12 +43,16 @@ async def describe(request: Request) -> JsonAnswer:
 
 
 def get(handler: Handler, summary: str, answer: Schema, keyless: bool = False) -> Endpoint:
-    return Endpoint({"GET": handler}, keyless=keyless, description=Description(summary, answer))
+    return Endpoint({"GET": handler}, keyless=keyless, descriptions={"GET": Description(summary, answer)})
 
 
 def generate(parse, protocol, summary: str, request: Schema, answer: Schema, prompt: str = "messages") -> Endpoint:
     description = Description(summary, answer, request, streams=True)
-    return Endpoint({"POST": generating.endpoint(parse, protocol, prompt)}, protocol, description=description)
+    return post(generating.endpoint(parse, protocol, prompt), protocol, description)
+
+
+def post(handler: Handler, protocol: Protocol, description: Description) -> Endpoint:
+    return Endpoint({"POST": handler}, protocol, descriptions={"POST": description})
 
 
 ENDPOINTS = {
@@ -58,10 +62,10 @@ ENDPOINTS = {
     ),
     r"responses": generate(responses.parse, "openai", "OpenAI Responses", requests.RESPONSE, answers.RESPONSE, "input"),
     r"messages": generate(messages.parse, "anthropic", "Anthropic Messages", requests.MESSAGES, answers.MESSAGE),
-    r"messages/count_tokens": Endpoint(
-        {"POST": count.count_tokens},
+    r"messages/count_tokens": post(
+        count.count_tokens,
         "anthropic",
-        description=Description("A request's input tokens", answers.COUNT_TOKENS, requests.COUNT_TOKENS),
+        Description("A request's input tokens", answers.COUNT_TOKENS, requests.COUNT_TOKENS),
     ),
     r"models": get(models.list_models, "The fleet, the active vault first", answers.MODELS),
     r"models/(?P<model>.+?)": get(models.get_model, "One vault", answers.MODEL),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ ERROR_STATUSES = {
     400: "the request is wrong, or does not fit the window",
     401: "a key is needed, or was refused",
     403: "a page from elsewhere, or a foreign Host",
-    404: "no such model",
+    404: "no such model, or no such response",
     413: "the body is too large",
     415: "the body is compressed in a way other than gzip",
     429: "the queue is full (OpenAI), or the key's limit is reached",
@@ -39,12 +39,13 @@ _PARAMETER = re.compile(r"\(\?P<(\w+)>[^)]*\)")
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Of an endpoint with one method. request None: it has no body."""
+    """Of one method of an endpoint. request None: it has no body; answer None: every request is refused."""
 
     summary: str
-    answer: Schema
+    answer: Schema | None
     request: Schema | None = None
     streams: bool = False  # where the body has `"stream": true`
+    query: Mapping[str, Schema] = field(default_factory=dict)
 
 
 def document(endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:
@@ -57,9 +58,11 @@ def document(endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:
             "description": "Every path also stands without /v1. docs/api.md says what each field means here.",
         },
         "paths": {
-            _path(pattern): {method.lower(): _operation(pattern, endpoint) for method in endpoint.handlers}
+            _path(pattern): {
+                method.lower(): _operation(pattern, endpoint, told) for method, told in endpoint.descriptions.items()
+            }
             for pattern, endpoint in endpoints.items()
-            if endpoint.description
+            if endpoint.descriptions
         },
         "components": {
             "securitySchemes": {
@@ -80,12 +83,11 @@ def _path(pattern: str) -> str:
     return "/v1/" + _PARAMETER.sub(r"{\1}", pattern).replace("\\", "")
 
 
-def _operation(pattern: str, endpoint: Endpoint) -> dict[str, Any]:
-    told = endpoint.description
+def _operation(pattern: str, endpoint: Endpoint, told: Description) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": told.summary,
         "security": [{}] if endpoint.keyless else [{}, {"bearer": []}, {"header": []}],
-        "responses": {"200": _success(told), **_errors(pattern, endpoint)},
+        "responses": {**_success(told), **_errors(pattern, endpoint, told)},
     }
     if told.request is not None:
         operation["requestBody"] = {"required": True, "content": _json(told.request)}
@@ -93,18 +95,23 @@ def _operation(pattern: str, endpoint: Endpoint) -> dict[str, Any]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in _PARAMETER.findall(pattern)
     ]
+    parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in told.query.items()]
     return operation | ({"parameters": parameters} if parameters else {})
 
 
 def _success(told: Description) -> dict[str, Any]:
+    if told.answer is None:
+        return {}
     stream = {"text/event-stream": {}} if told.streams else {}
-    return {"description": "the answer", "content": {**_json(told.answer), **stream}}
+    return {"200": {"description": "the answer", "content": {**_json(told.answer), **stream}}}
 
 
-def _errors(pattern: str, endpoint: Endpoint) -> dict[str, Any]:
+def _errors(pattern: str, endpoint: Endpoint, told: Description) -> dict[str, Any]:
     statuses = {403, 500} | (set() if endpoint.keyless else {401})
-    if endpoint.description.request is not None:
+    if told.request is not None:
         statuses |= _SENT | _GENERATED
+    if told.query or told.answer is None:
+        statuses.add(400)
     if endpoint.protocol == "anthropic":
         statuses.add(529)
     if _PARAMETER.search(pattern):
