@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,21 +75,24 @@ def _add_tool(tools: ToolSet, item: Fields, namespace: str | None) -> None:
             tools.ignored.append(f"{item.path}: this server has no tool of type {kind[:40]!r}")
 
 
-def parse_input(fields: Fields, recall: Callable[[str], dict[str, Any] | None]) -> list[Message]:
-    """The conversation; `instructions` lead it. recall: an item of an earlier reply by its id."""
-    messages: list[Message] = []
-    if instructions := fields.string("instructions"):
-        messages.append({"role": "system", "content": without_volatile_lines(instructions)})
+def parse_items(fields: Fields, recall: Callable[[str], dict[str, Any] | None]) -> list[Fields]:
+    """The request's own items. recall: an item of an earlier reply by its id."""
     value = fields.raw("input")
     if isinstance(value, str):
-        messages.append({"role": "user", "content": value})
-        return fold_system(messages)
+        return [Fields({"type": "message", "role": "user", "content": value}, "input")]
     items = fields.objects("input", required=True)
     if not items:
         raise fields.fail("input", "must hold at least one item.")
-    conversation = _Conversation(messages)
+    return [_recalled(item, recall) if item.string("type") == "item_reference" else item for item in items]
+
+
+def parse_conversation(instructions: str | None, items: Iterable[Fields]) -> list[Message]:
+    """`instructions` lead the conversation and are none of its items: they hold for one response."""
+    conversation = _Conversation()
+    if instructions:
+        conversation.messages.append({"role": "system", "content": without_volatile_lines(instructions)})
     for item in items:
-        conversation.add(_recalled(item, recall) if item.string("type") == "item_reference" else item)
+        conversation.add(item)
     return fold_system(conversation.messages)
 
 
@@ -108,8 +111,8 @@ def _recalled(reference: Fields, recall: Callable[[str], dict[str, Any] | None])
 class _Conversation:
     """Items, which split one assistant turn into reasoning, text and calls, back into turns."""
 
-    def __init__(self, messages: list[Message]):
-        self.messages = messages
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
         self.reasoning: list[str] = []
 
     def add(self, item: Fields) -> None:

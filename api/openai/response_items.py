@@ -15,7 +15,7 @@ from ..replies import Reply, Segment
 from ..report import report
 from ..seal import seal
 from . import common, custom_tools
-from .recent_items import recent_items
+from .keeping import Keeper
 from .response_input import ToolSet
 
 
@@ -31,7 +31,7 @@ class ResponseDocument:
     logprobs: bool = False
     sealed_reasoning: bool = False
     summarized: bool = False  # reasoning goes out where its summary would: most clients show nothing else
-    kept_for: str | None = None  # the client that may refer to its items
+    keeper: Keeper | None = None  # None: nothing is kept
 
     def told(self, status: str, output: list[dict[str, Any]], **extra: Any) -> dict[str, Any]:
         return {
@@ -45,21 +45,25 @@ class ResponseDocument:
             "output": output,
             "usage": None,
             **self.asked,
+            "store": self.keeper is not None,
             **extra,
         }
 
     def ended(self, items: list[dict[str, Any]], finished: Finished) -> dict[str, Any]:
+        """Of a reply that came to its end, however early; only such a one is kept."""
         self.model = finished.model
-        if self.kept_for is not None:
-            recent_items.keep(self.kept_for, items)
         extra = {"usage": usage(finished), "smoe": report(finished, tuple(self.tools.ignored))}
         if _is_cut(finished):
-            return self.told("incomplete", items, incomplete_details={"reason": "max_output_tokens"}, **extra)
-        return self.told("completed", items, completed_at=int(time.time()), **extra)
+            told = self.told("incomplete", items, incomplete_details={"reason": "max_output_tokens"}, **extra)
+        else:
+            told = self.told("completed", items, completed_at=int(time.time()), **extra)
+        if self.keeper is not None and not self.keeper.keep(told):
+            told["store"] = False
+        return told
 
     def failed(self, items: list[dict[str, Any]], failure: Failure) -> dict[str, Any]:
         code = failure.code if failure.code == "context_length_exceeded" else "server_error"
-        return self.told("failed", items, error={"code": code, "message": failure.message})
+        return self.told("failed", items, store=False, error={"code": code, "message": failure.message})
 
     def told_logprobs(self, tokens: list[TokenLogprob] | tuple[TokenLogprob, ...]) -> list[dict[str, Any]]:
         return [common.token_logprob(token) for token in tokens] if self.logprobs else []

@@ -1,4 +1,4 @@
-"""POST /v1/responses: parse, render the stream's events, answer. Of a reply its items are kept a while, nothing else.
+"""POST /v1/responses: parse, render the stream's events, answer. Unless `store` is false, a response is kept a while.
 
 Shapes: https://platform.openai.com/docs/api-reference/responses and .../responses-streaming
 """
@@ -19,8 +19,9 @@ from ..fields import Fields, unhonoured
 from ..replies import Reply
 from ..sampling import parse_sampling
 from . import parts
-from .recent_items import recent_items
-from .response_input import parse_input, parse_tools
+from .keeping import Keeper
+from .kept_responses import Piece, kept_responses
+from .response_input import parse_conversation, parse_items, parse_tools
 from .response_items import ResponseDocument, items_of
 from .response_stream import ResponseStream
 
@@ -61,7 +62,8 @@ def parse(fields: Fields, request: Request) -> ResponsesCall:
     _refuse(fields)
     tools = parse_tools(fields)
     offered = parts.allowed_tools(fields, tools.functions)
-    messages = parse_input(fields, partial(recent_items.find, request.client.id))
+    earlier = _earlier(fields, request.client.id)
+    items = parse_items(fields, partial(kept_responses.find_item, request.client.id))
     thinking = fields.object("reasoning") or Fields({}, "reasoning")
     effort = thinking.choice("effort", parts.EFFORTS)
     summary = next((word for word in map(thinking.raw, ("summary", "generate_summary")) if word in SUMMARIES), None)
@@ -71,7 +73,7 @@ def parse(fields: Fields, request: Request) -> ResponsesCall:
     logprobs = fields.integer("top_logprobs", 0, MAX_TOP_LOGPROBS, 0) if _LOGPROBS in include else None
     generation = GenerationRequest(
         model=fields.string("model"),
-        messages=messages,
+        messages=parse_conversation(fields.string("instructions"), [*map(_kept_item, earlier), *items]),
         max_tokens=fields.integer("max_output_tokens", 1),
         sampling=parse_sampling(fields),
         logprobs=logprobs,
@@ -83,6 +85,9 @@ def parse(fields: Fields, request: Request) -> ResponsesCall:
         may_slide=fields.choice("truncation", TRUNCATIONS) != "disabled",
     )
     tools.ignored += unhonoured(fields, UNHONOURED)
+    keeper = None
+    if fields.boolean("store", True):
+        keeper = Keeper(request.client.id, earlier, [item.values for item in items])
     document = ResponseDocument(
         id=new_id("resp_"),
         created=int(time.time()),
@@ -92,7 +97,7 @@ def parse(fields: Fields, request: Request) -> ResponsesCall:
         logprobs=logprobs is not None,
         sealed_reasoning=_ENCRYPTED in include,
         summarized=summary is not None,
-        kept_for=request.client.id if fields.boolean("store", True) else None,
+        keeper=keeper,
     )
     return ResponsesCall([generation], fields.boolean("stream"), document)
 
@@ -104,8 +109,7 @@ def _asked(fields: Fields, generation: GenerationRequest) -> dict[str, Any]:
         "max_output_tokens": fields.integer("max_output_tokens", 1),
         "metadata": fields.mapping("metadata"),
         "parallel_tool_calls": fields.boolean("parallel_tool_calls", True),
-        "previous_response_id": None,
-        "store": False,
+        "previous_response_id": fields.string("previous_response_id") or None,
         "temperature": fields.number("temperature"),
         "text": fields.mapping("text") or {"format": {"type": "text"}},
         "tool_choice": fields.raw("tool_choice", "auto"),
@@ -115,16 +119,32 @@ def _asked(fields: Fields, generation: GenerationRequest) -> dict[str, Any]:
     }
 
 
-def _refuse(fields: Fields) -> None:
-    if previous := fields.string("previous_response_id"):
+def _earlier(fields: Fields, client: str) -> tuple[Piece, ...]:
+    """The conversation that the request goes on with."""
+    identity = fields.string("previous_response_id")
+    if not identity:
+        return ()
+    if (response := kept_responses.find(client, identity)) is None:
         raise Refused(
-            f"Previous response {previous[:80]!r} is not there: this server stores no responses. "
-            "Send the whole conversation in input.",
+            f"Previous response with id {identity[:80]!r} not found: this server keeps the last responses, in memory, "
+            "and each for the client that asked for it. Send the whole conversation in input.",
             "previous_response_id",
             "previous_response_not_found",
         )
+    return response.conversation()
+
+
+def _kept_item(piece: Piece) -> Fields:
+    return Fields(piece.item(), "previous_response_id")
+
+
+def _refuse(fields: Fields) -> None:
     for name in ("conversation", "prompt"):
         if name in fields:
-            raise fields.fail(name, "is not supported: nothing is stored here. Send the whole conversation in input.")
+            raise fields.fail(
+                name,
+                "is not supported: this server has no such objects. Name a previous_response_id, or send the whole "
+                "conversation in input.",
+            )
     if fields.boolean("background"):
         raise fields.fail("background", "is not supported: this server answers while the client waits.")

@@ -7,7 +7,6 @@ from openai.types.responses import ResponseInputItemParam, ResponseStreamEvent
 from pydantic import TypeAdapter
 from wire import post_stream
 
-from api.openai.recent_items import RecentItems
 from api.seal import seal
 from engine.messages import (
     Constraint,
@@ -327,16 +326,6 @@ def test_nobody_else_and_nothing_unasked_is_remembered(http, fields, headers):
     reference = {"type": "item_reference", "id": item["id"]}
     answer = http.post(PATH, json=ask(input=[reference]), headers=headers)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "item_not_found")
-
-
-def test_the_oldest_items_are_forgotten_first():
-    def item(name):
-        return {"id": name, "text": "x" * 100}
-
-    kept = RecentItems(most_bytes=300)
-    kept.keep("a", [item("1"), item("2")])
-    kept.keep("b", [item("3")])
-    assert (kept.find("a", "1"), kept.find("a", "2"), kept.find("b", "3")) == (None, item("2"), item("3"))
 
 
 @pytest.mark.parametrize(
