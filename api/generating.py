@@ -44,14 +44,14 @@ def endpoint(parse: Callable[[Fields, Request], Call], protocol: errors.Protocol
 
     async def handle(request: Request) -> JsonAnswer | StreamAnswer:
         body = Fields(await request.json())
-        with _told_of(prompt):
+        with told_of(prompt):
             call = parse(body, request)
         requests = [replace(item, protocol=protocol, **_origin(request)) for item in call.requests]
         if call.stream:
             # A token is a byte or more; only a long body is worth the wait for its count.
             fits = not generation.may_not_fit(len(request.body), requests[0])
             return RenderedStream(requests, call.renderer(), protocol, prompt, accepted=fits)
-        with _told_of(prompt):
+        with told_of(prompt):
             replies = [await collect(item) for item in requests]
         return JsonAnswer(call.answer(replies))
 
@@ -59,7 +59,7 @@ def endpoint(parse: Callable[[Fields, Request], Call], protocol: errors.Protocol
 
 
 @contextlib.contextmanager
-def _told_of(prompt: str) -> Iterator[None]:
+def told_of(prompt: str) -> Iterator[None]:
     """What is wrong with the prompt, `messages` of the neutral request, is told of the client's own field."""
     try:
         yield
@@ -104,7 +104,7 @@ class RenderedStream:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         for choice, request in enumerate(self.requests):
-            with _told_of(self.prompt):
+            with told_of(self.prompt):
                 async with contextlib.aclosing(generation.stream(request)) as events:
                     async for event in events:
                         if isinstance(event, Accepted):

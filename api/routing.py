@@ -9,7 +9,7 @@ from .anthropic import count, messages
 from .consumers import ApiConsumer, Endpoint, Handler
 from .errors import NotFound, NotOffered, Protocol
 from .exchange import JsonAnswer, Request
-from .openai import chat, completions, responses
+from .openai import chat, completions, input_tokens, responses, stored
 from .openapi import answers, requests
 from .openapi.document import Description, document
 from .openapi.requests import Schema
@@ -61,6 +61,29 @@ ENDPOINTS = {
         completions.parse, "openai", "Raw prompts", requests.COMPLETION, answers.COMPLETION, "prompt"
     ),
     r"responses": generate(responses.parse, "openai", "OpenAI Responses", requests.RESPONSE, answers.RESPONSE, "input"),
+    r"responses/input_tokens": post(
+        input_tokens.count_input_tokens,
+        "openai",
+        Description("A request's input tokens", answers.INPUT_TOKENS, requests.INPUT_TOKENS),
+    ),
+    r"responses/(?P<response_id>[^/]+)": Endpoint(
+        {"GET": stored.get_response, "DELETE": stored.delete_response},
+        "openai",
+        descriptions={
+            "GET": Description("A response that is kept", answers.RESPONSE, query=requests.RESPONSE_QUERY),
+            "DELETE": Description("Forgets a response", answers.DELETED_RESPONSE),
+        },
+    ),
+    r"responses/(?P<response_id>[^/]+)/input_items": Endpoint(
+        {"GET": stored.list_input_items},
+        "openai",
+        descriptions={
+            "GET": Description("The conversation before a reply", answers.INPUT_ITEMS, query=requests.PAGE_QUERY)
+        },
+    ),
+    r"responses/(?P<response_id>[^/]+)/cancel": post(
+        stored.cancel_response, "openai", Description("Refused: no response runs in the background", None)
+    ),
     r"messages": generate(messages.parse, "anthropic", "Anthropic Messages", requests.MESSAGES, answers.MESSAGE),
     r"messages/count_tokens": post(
         count.count_tokens,

@@ -61,6 +61,15 @@ RESPONSE = answer(
     usage=answer(input_tokens=COUNT, output_tokens=COUNT, total_tokens=COUNT),
     smoe=SMOE,
 )
+DELETED_RESPONSE = answer(id=STRING, object=constant("response"), deleted=constant(True))
+INPUT_ITEMS = answer(
+    object=constant("list"),
+    data=array(answer(id=STRING, type=STRING)),
+    first_id=optional(STRING),
+    last_id=optional(STRING),
+    has_more=BOOLEAN,
+)
+INPUT_TOKENS = answer(object=constant("response.input_tokens"), input_tokens=COUNT)
 MESSAGE = answer(
     id=STRING,
     type=constant("message"),

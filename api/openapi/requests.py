@@ -12,7 +12,7 @@ from engine.generation import MAX_STOPS
 from .. import sampling
 from ..anthropic import parsing as anthropic
 from ..fields import MAX_TOOL_NAME
-from ..openai import chat, common, completions, functions, messages, parts, response_input, responses
+from ..openai import chat, common, completions, functions, messages, parts, response_input, responses, stored
 
 Schema = dict[str, Any]
 
@@ -139,23 +139,31 @@ COMPLETION = body(
 )
 
 INPUT_ITEM = body(type=STRING, role=words(response_input.ROLES), content=CONTENT)
+COUNTED_INPUT = {
+    "input": either(STRING, array(INPUT_ITEM, least=1)),
+    "instructions": STRING,
+    "previous_response_id": STRING,
+    "tools": array(body(type=STRING, name=STRING, description=STRING, parameters=OBJECT, strict=BOOLEAN)),
+    "tool_choice": OPENAI_TOOL_CHOICE,
+    "parallel_tool_calls": BOOLEAN,
+    "reasoning": body(effort=words(parts.EFFORTS)),
+    "text": body(format=FORMAT),
+    "chat_template_kwargs": TEMPLATE_KWARGS,
+    "truncation": words(responses.TRUNCATIONS),
+}
 RESPONSE = body(
     ["input"],
-    input=either(STRING, array(INPUT_ITEM, least=1)),
-    instructions=STRING,
+    **COUNTED_INPUT,
     max_output_tokens=integer(1),
-    tools=array(body(type=STRING, name=STRING, description=STRING, parameters=OBJECT, strict=BOOLEAN)),
-    tool_choice=OPENAI_TOOL_CHOICE,
-    parallel_tool_calls=BOOLEAN,
-    reasoning=body(effort=words(parts.EFFORTS)),
-    text=body(format=FORMAT),
     include=either(STRING, array(STRING)),
     top_logprobs=integer(0, responses.MAX_TOP_LOGPROBS),
-    chat_template_kwargs=TEMPLATE_KWARGS,
     metadata=OBJECT,
-    truncation=words(responses.TRUNCATIONS),
+    store=BOOLEAN,
     **COMMON,
 )
+INPUT_TOKENS = body(["input"], **COUNTED_INPUT, model=STRING)
+RESPONSE_QUERY = {"stream": BOOLEAN}
+PAGE_QUERY = {"limit": integer(1, stored.MOST_ITEMS), "order": words(stored.ORDERS), "after": STRING}
 
 BLOCK = body(type=STRING, text=STRING)
 TEXT_BLOCKS = either(STRING, array(body(["text"], type=words(("text",)), text=STRING)))

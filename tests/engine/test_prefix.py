@@ -168,3 +168,20 @@ def test_a_prompt_that_was_given_up_goes_on_where_it_stopped(server):
     usage = server.post("/v1/chat/completions", json={**body, "stream": False}).json()["usage"]
     assert 4000 < usage["prompt_tokens"] < 8192
     assert usage["prompt_tokens_details"]["cached_tokens"] >= 512
+
+
+# --- responses ------------------------------------------------------------------------------------------------------
+
+
+def test_a_chain_of_responses_pays_for_what_is_new(server):
+    rules = {"model": "s-moe", "temperature": 0, "instructions": "Keep to the rules. " * 20, "max_output_tokens": 200}
+    function = {"type": "function", "name": "read", "description": "Reads a file.", "parameters": schema()}
+    asked = {**rules, "tools": [function], "tool_choice": {"type": "function", "name": "read"}}
+    first = server.post("/v1/responses", json={**asked, "input": "Which word is in it?"}).json()
+    result = {"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "PELICAN"}
+    chained = {**asked, "input": [result], "previous_response_id": first["id"]}
+    counted = server.post("/v1/responses/input_tokens", json=chained).json()["input_tokens"]
+    usage = server.post("/v1/responses", json=chained).json()["usage"]
+
+    assert usage["input_tokens"] == counted > first["usage"]["total_tokens"]
+    assert usage["input_tokens_details"]["cached_tokens"] >= first["usage"]["total_tokens"] - 2
