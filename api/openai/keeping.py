@@ -24,7 +24,8 @@ class Keeper:
     def __init__(self, client: str, earlier: tuple[Piece, ...], items: list[dict[str, Any]]):
         self.client = client
         self.earlier = earlier
-        self.own = _ENCODING.submit(_input_pieces, items, len(earlier))
+        self.items = items
+        self.encoding = _ENCODING.submit(_input_pieces, items, len(earlier))
 
     def keep(self, document: dict[str, Any]) -> bool:
         """Whether it is kept. What JSON's own reader took may be nested too deeply for its writer."""
@@ -39,9 +40,15 @@ class Keeper:
             id=document["id"],
             document=_encoded(document | left_out),
             repeated=Piece("", _encoded({name: document[name] for name in _REPEATED})),
-            input=(*self.earlier, *self.own.result()),
+            input=(*self.earlier, *self._own()),
             output=tuple(Piece(item["id"], _without_id(item)) for item in document["output"]),
         )
+
+    def _own(self) -> list[Piece]:
+        """A reply that is over before its turn came waits for no other request's items."""
+        if self.encoding.cancel():
+            return _input_pieces(self.items, len(self.earlier))
+        return self.encoding.result()
 
 
 def _encoded(value: Any) -> bytes:

@@ -1,5 +1,7 @@
 """What bounds the responses that are kept, and what the turns of a conversation share."""
 
+import threading
+
 import pytest
 
 from api.openai import keeping
@@ -88,6 +90,17 @@ def test_what_cannot_be_written_is_not_kept(kept):
         deep = {"a": deep}
     assert not keep("deep", [said("0"), {"type": "web_search_call", "action": deep}])
     assert kept.bytes == 0
+
+
+def test_a_reply_waits_for_no_other_requests_items(kept):
+    going_on = threading.Event()
+    other = keeping._ENCODING.submit(going_on.wait, 20)
+    try:
+        assert keep("1", [said("1")])
+        assert not other.done()
+    finally:
+        going_on.set()
+    assert kept.find("a", "1").input[0].item()["content"][0]["text"] == said("1")["content"]
 
 
 def test_an_item_sent_back_without_its_text_does_not_stand_for_the_whole_one(kept):
