@@ -15,13 +15,10 @@ _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def read_json(text: str, strict: bool = True) -> Any:
-    """The value, made of what JSON can tell again; what is no number is null, as in JavaScript. Raises ValueError.
-
-    strict: whether line breaks and other control characters may not stand in strings as they are.
-    """
+def read_json(text: str) -> Any:
+    """The value, made of what JSON can tell again; what is no number is null, as in JavaScript. Raises ValueError."""
     try:
-        value = json.loads(text, strict=strict, parse_constant=_null, parse_float=_finite_or_null)
+        value = json.loads(text, parse_constant=_null, parse_float=_finite_or_null)
         return without_lone_surrogates(value) if _SURROGATE_ESCAPE.search(text) else value
     except RecursionError:
         raise ValueError("is nested too deeply") from None

@@ -19,7 +19,6 @@ class Malformed(Exception):
     """This is no tool call; what was taken is given back as text."""
 
 
-_STRING_END = re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)
 _STRUCTURE = re.compile(r'["{}\[\]<]')  # outside of a string, < is no JSON but the mark that closes a call
 _STRING_STOP = re.compile(r'["\\]')
 _CONTROL = re.compile(r"[\x00-\x1f]")
@@ -30,11 +29,9 @@ def json_string(source: Source) -> Generator[None, None, str]:
     """The JSON string that begins here, decoded."""
     if not (yield from source.starts_with('"')):
         raise Malformed
-    while not (end := _STRING_END.match(source.rest, 1)):
-        if source.closed:
-            raise Malformed
-        yield
-    return read_json(source.take(end.end()), strict=False)
+    pieces: list[str] = []
+    yield from _delimited(source, pieces.append)
+    return read_json("".join(pieces))
 
 
 def json_value(source: Source, sink: Callable[[str], None]) -> Generator[None, None, None]:

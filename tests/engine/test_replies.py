@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 
 import jsonschema
 import pytest
@@ -157,6 +158,15 @@ def test_arguments_stream_inside_a_long_string():
     assert parser.feed('" more"}}</tool_call>') == [ToolCallDelta(0, '" more"}')]
 
 
+def test_arguments_in_a_string_are_read_once():
+    """Begun anew with every token, it took half a minute of the event loop."""
+    text = json.dumps({"code": "x" * 40_000})
+    reply = '<tool_call>{"name": "write_file", "arguments": %s}</tool_call>' % json.dumps(text)
+    began = time.process_time()
+    assert parse("", profile_for("<tool_call>"), reply)[2][0][1:] == ["write_file", text]
+    assert time.process_time() - began < 5
+
+
 @pytest.mark.parametrize(
     "reply",
     [
@@ -290,6 +300,11 @@ def test_a_schema_that_is_none_is_no_reason_to_fail(properties):
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"properties": properties}}}]
     reply = "<tool_call><function=f><parameter=p>1</parameter></function></tool_call>"
     assert parse("", profile_for("<function="), [reply], tools=tools)[2][0][1:] == ["f", '{"p": 1}']
+
+
+def test_alternatives_that_are_themselves_have_an_end():
+    itself = {"anyOf": [{"$ref": "#/properties/p"}] * 30}
+    test_a_schema_that_is_none_is_no_reason_to_fail({"p": itself})
 
 
 MARKUP = "<config>\n<arg_value>1</arg_value>\n<parameter=x>1</parameter> </｜DSML｜parameter>!</config>"
