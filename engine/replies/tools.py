@@ -40,7 +40,7 @@ class Tools:
             value = _read(text)
         except (ValueError, RecursionError):
             return text
-        kinds = _kinds(of_parameter, schema)
+        kinds = _kinds(of_parameter, schema, set())
         return value if kinds is None or _kind(value) & kinds or "string" not in kinds else text
 
 
@@ -83,27 +83,30 @@ def _kind(value: Any) -> set[str]:
             return {"object"}
 
 
-def _kinds(schema: Any, root: dict[str, Any], depth: int = 0) -> set[str] | None:
-    """Types that a schema takes, None where it does not tell."""
+def _kinds(schema: Any, root: dict[str, Any], seen: set[str], depth: int = 0) -> set[str] | None:
+    """Types that a schema takes, None where it does not tell. A reference is followed once: it may lead to itself."""
     if not isinstance(schema, dict) or depth > _DEEPEST:
         return None
-    if "$ref" in schema:
-        return _kinds(_referred(schema["$ref"], root), root, depth + 1)
+    if isinstance(reference := schema.get("$ref"), str):
+        if reference in seen:
+            return set()
+        seen.add(reference)
+        return _kinds(_referred(reference, root), root, seen, depth + 1)
     if "const" in schema or isinstance(schema.get("enum"), list):
         return set().union(*map(_kind, [schema["const"]] if "const" in schema else schema["enum"]))
     if kinds := schema.get("type"):
         return {kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if isinstance(kind, str)}
     for keyword in ("anyOf", "oneOf"):
         if isinstance(schema.get(keyword), list):
-            each = [_kinds(alternative, root, depth + 1) for alternative in schema[keyword]]
+            each = [_kinds(alternative, root, seen, depth + 1) for alternative in schema[keyword]]
             return None if None in each else set().union(*each)
     parts = schema["allOf"] if isinstance(schema.get("allOf"), list) else []
-    return next((kinds for part in parts if (kinds := _kinds(part, root, depth + 1))), None)
+    return next((kinds for part in parts if (kinds := _kinds(part, root, seen, depth + 1))), None)
 
 
-def _referred(reference: Any, root: dict[str, Any]) -> Any:
+def _referred(reference: str, root: dict[str, Any]) -> Any:
     """What `#/$defs/Name` stands for; None for what is not in the schema itself."""
-    if not isinstance(reference, str) or not reference.startswith("#/"):
+    if not reference.startswith("#/"):
         return None
     found: Any = root
     for name in reference[2:].split("/"):
