@@ -15,11 +15,15 @@ from . import server_file
 TIMEOUT = 60.0  # seconds; the server answers within a few, also where the work takes longer
 
 
+class NoServer(CommandError):
+    """None runs, or nobody listens where the last one did: a killed one leaves its file, and its number to others."""
+
+
 def ask(action: str, **fields: str) -> str:
     """The server's answer to POST /control/<action>. Raises CommandError with a sentence for the operator."""
     server = server_file.read()
     if server is None:
-        raise CommandError(
+        raise NoServer(
             f"No server is running on {settings.SMOE.data_dir}: start it with `manage.py serve`, "
             "or name its --data-dir with SMOE_DATA_DIR."
         )
@@ -34,7 +38,8 @@ def ask(action: str, **fields: str) -> str:
     except HTTPError as error:
         raise CommandError(_reason(error)) from None
     except (URLError, OSError, ValueError, KeyError) as error:
-        raise CommandError(f"The server at {server.url} (process {server.pid}) does not answer: {error}.") from None
+        kind = NoServer if isinstance(getattr(error, "reason", None), ConnectionRefusedError) else CommandError
+        raise kind(f"The server at {server.url} (process {server.pid}) does not answer: {error}.") from None
 
 
 def rescan() -> str | None:
@@ -42,7 +47,10 @@ def rescan() -> str | None:
 
     A look of this process at a directory of its own would tell the server's vaults missing.
     """
-    return ask("rescan") if server_file.read() else None
+    try:
+        return ask("rescan")
+    except NoServer:
+        return None
 
 
 def _reason(error: HTTPError) -> str:

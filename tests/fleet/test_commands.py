@@ -57,6 +57,13 @@ def test_a_server_that_does_not_answer_is_named(token):
         call_command("unload")
 
 
+@pytest.mark.parametrize("command", ["vaults", "scan_vaults"])
+def test_where_nobody_listens_a_command_looks_itself(token, fleet_dir, capsys, command):
+    pairs.make(fleet_dir, "whole")
+    call_command(command)
+    assert "whole" in capsys.readouterr().out
+
+
 def post(action: str, token: str | None, **fields):
     headers = {} if token is None else {server_file.TOKEN_HEADER: token}
     return Client(enforce_csrf_checks=True).post(f"/control/{action}", fields, headers=headers)
