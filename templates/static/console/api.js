@@ -16,8 +16,8 @@ export class Failure extends Error {
 export const readKey = () => session.get(KEY) ?? local.get(KEY) ?? "";
 
 export function writeKey(key, remember) {
-  session.set(KEY, remember ? null : key || null);
-  local.set(KEY, remember ? key || null : null);
+  session.set(KEY, (!remember && key) || null);
+  local.set(KEY, (remember && key) || null);
 }
 
 function kindOf(status, error) {

@@ -58,9 +58,8 @@ export class Composer {
   setBusy(busy) {
     if (this.busy === busy) return;
     this.busy = busy;
-    const label = busy ? "Stop (Esc)" : "Send (Enter)";
     $("send").replaceChildren(icon(busy ? "stop" : "send"));
-    $("send").title = label;
+    $("send").title = busy ? "Stop (Esc)" : "Send (Enter)";
   }
 
   async attach(files) {
@@ -80,19 +79,14 @@ export class Composer {
   }
 
   listenForDrops() {
-    const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
     const show = (on) => document.body.classList.toggle("dropping", on);
-    addEventListener("dragover", (event) => {
-      if (!carriesFiles(event)) return;
+    const onFiles = (type, act) => addEventListener(type, (event) => {
+      if (!event.dataTransfer?.types.includes("Files")) return;
       event.preventDefault();
-      show(true);
+      act(event.dataTransfer.files);
     });
+    onFiles("dragover", () => show(true));
+    onFiles("drop", (files) => { show(false); this.attach(files); });
     addEventListener("dragleave", (event) => event.relatedTarget || show(false));
-    addEventListener("drop", (event) => {
-      if (!carriesFiles(event)) return;
-      event.preventDefault();
-      show(false);
-      this.attach(event.dataTransfer.files);
-    });
   }
 }
