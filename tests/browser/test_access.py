@@ -91,6 +91,7 @@ def test_the_drawer_of_a_narrow_screen_keeps_focus_inside(page, stub):
     assert page.evaluate("document.getElementById('page').inert")
     page.keyboard.press("Escape")
     expect(toggle).to_have_attribute("aria-expanded", "false")
+    expect(toggle).to_be_focused()
     console.ask("say short")
 
 

@@ -73,6 +73,27 @@ def test_a_reply_goes_on_while_another_conversation_is_read(console):
     expect(console.reply).to_contain_text("word20")
 
 
+def test_the_list_keeps_focus_and_clicks_while_a_reply_grows(console):
+    """The conversation is kept every second, and the list looked at again."""
+    console.ask("say short")
+    console.button("New conversation").click()
+    console.send("say endless")
+    expect(console.reply).to_contain_text("word1")
+    short = titles(console).filter(has_text="say short")
+    short.focus()
+    short.hover()
+    console.page.mouse.down()
+    expect(console.reply).to_contain_text("word50")
+    expect(short).to_be_focused()
+    console.page.mouse.up()
+    expect(console.text).to_contain_text("Paris")
+    titles(console).filter(has_text="say endless").click()
+    short.focus()
+    console.page.keyboard.press("Escape")
+    expect(console.page.get_by_role("img", name="replying")).to_have_count(0)
+    expect(short).to_be_focused()
+
+
 def test_rename_search_delete_and_undo(console):
     console.ask("say short")
     console.menu("Rename")

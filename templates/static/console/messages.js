@@ -102,7 +102,7 @@ export class ReplyView extends View {
     const { node, actions } = this;
     const streaming = node.status === "streaming";
     this.element.classList.toggle("streaming", streaming);
-    this.element.setAttribute("aria-busy", streaming);
+    this.element.ariaBusy = streaming;
     for (const gone of this.shown.splice(node.runs?.length ?? 0)) gone.element.remove();
     this.grow(disk);
     this.verdict.replaceChildren(...(streaming ? [] : this.judge(busy)));

@@ -14,7 +14,7 @@ export class Sidebar {
     Object.assign(this, { open, isStreaming, current });
     $("search").oninput = () => this.refresh();
     $("side").onclick = () => this.toggle();
-    for (const id of ["shade", "side-close"]) $(id).onclick = () => this.toggle(false);
+    for (const id of ["shade", "side-close"]) $(id).onclick = () => this.closeDrawer();
     $("export-all").onclick = async () => download("s-moe-conversations.json", await all());
     $("import").onclick = () => $("import-file").click();
     $("import-file").onchange = ({ target }) => this.import(target);
@@ -26,7 +26,7 @@ export class Sidebar {
   toggle(on = !this.shown) {
     this.shown = on;
     document.body.classList.toggle("side", on);
-    $("side").setAttribute("aria-expanded", on);
+    $("side").ariaExpanded = on;
     $("sidebar").inert = !on;
     $("page").inert = on && NARROW.matches;
     if (!NARROW.matches) local.set("smoe.side", on ? "open" : "closed");
@@ -36,14 +36,20 @@ export class Sidebar {
   /** True: it was open. */
   closeDrawer() {
     const drawn = NARROW.matches && this.shown;
-    if (drawn) this.toggle(false);
+    if (drawn) {
+      this.toggle(false);
+      $("side").focus();
+    }
     return drawn;
   }
 
   async refresh() {
     const query = $("search").value.trim().toLowerCase();
     const found = (await all()).filter((conversation) => matches(conversation, query));
-    $("conversations").replaceChildren(...found.map((conversation) => this.row(conversation)));
+    const list = h("ul", { id: "conversations" }, ...found.map((conversation) => this.row(conversation)));
+    const { name } = document.activeElement;
+    if (!$("conversations").isEqualNode(list)) $("conversations").replaceWith(list); // else it would end clicks
+    document.getElementsByName(name)[0]?.focus({ preventScroll: true });
     $("none").hidden = found.length > 0;
     $("none").textContent = query ? "Nothing found." : "Conversations appear here.";
   }
@@ -51,7 +57,7 @@ export class Sidebar {
   row({ id, title }) {
     const streaming = this.isStreaming(id);
     const onclick = () => { this.closeDrawer(); this.open(id); };
-    return h("li", {}, h("button", { onclick, dir: "auto", "aria-current": id === this.current() ? "true" : null },
+    return h("li", {}, h("button", { name: id, onclick, dir: "auto", "aria-current": id === this.current() ? "true" : null },
       h("span", { className: "cut" }, title || "Untitled"), streaming && h("i", { className: "pulse", role: "img", "aria-label": "replying" })));
   }
 
