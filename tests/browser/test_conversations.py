@@ -94,6 +94,17 @@ def test_the_list_keeps_focus_and_clicks_while_a_reply_grows(console):
     expect(short).to_be_focused()
 
 
+def test_a_conversation_that_is_deleted_in_mid_reply_can_come_back(console):
+    console.send("say endless")
+    expect(console.reply).to_contain_text("word30")
+    console.menu("Delete conversation")
+    expect(console.page.locator("#announcer")).to_contain_text("Reply stopped")
+    expect(titles(console)).to_have_count(0)
+    expect(console.page.locator("#toast")).to_contain_text("Conversation deleted.")
+    console.button("Undo").click()
+    expect(console.reply).to_contain_text("Stopped.")
+
+
 def test_rename_search_delete_and_undo(console):
     console.ask("say short")
     console.menu("Rename")

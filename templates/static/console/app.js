@@ -126,7 +126,7 @@ async function save(touched = conversation) {
     return toast(`The browser could not keep this conversation (${error.message}). Export what must last.`);
   }
   replies.get(touched.id)?.reply.stop();
-  return toast("This conversation was deleted in another tab.");
+  if (touched === conversation) toast("This conversation was deleted elsewhere.");
 }
 
 function changeBranch(leaf) {
