@@ -53,3 +53,14 @@ def test_a_conversation_that_cannot_be_kept_is_said(page, stub):
     console.ask("say short")
     expect(page.locator("#toast")).to_contain_text("could not keep this conversation")
     expect(console.text).to_contain_text("Paris")
+
+
+def test_new_conversations_are_kept_after_the_sites_data_was_cleared(console):
+    page = console.page
+    console.ask("say short")
+    origin = {"origin": page.evaluate("origin"), "storageTypes": "all"}
+    page.context.new_cdp_session(page).send("Storage.clearDataForOrigin", origin)
+    console.button("New conversation").click()
+    console.ask("say length")
+    page.reload()
+    expect(page.locator("#conversations button")).to_have_text(["say length"])

@@ -17,7 +17,7 @@ let opened;
 function open() {
   opened ??= (async () => wait(Object.assign(indexedDB.open("smoe", 1), {
     onupgradeneeded: ({ target }) => target.result.createObjectStore("conversations", { keyPath: "id" }),
-  })))().catch(() => null);
+  })))().then((database) => Object.assign(database, { onclose: () => (opened = null) })).catch(() => null); // storage cleared
   return opened;
 }
 
