@@ -1,4 +1,4 @@
-"""A float32 forward pass in numpy for any vault that the arch block can express: what the engine is compared with.
+"""A float32 forward pass in numpy for any vault that can be written: what the engine is compared with.
 
 Written for plainness, from the definition of the model and the format; shares nothing with the native engine.
 """
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fleet.vaultfile import layout, quantize, reader, scout, structure, trunk
+from fleet.vaultfile import config as model_config
+from fleet.vaultfile import families, layout, quantize, reader, scout, structure, trunk
 
 
 class ReferenceModel:
@@ -23,6 +24,8 @@ class ReferenceModel:
     ) -> None:
         self.identity = reader.identify(smoe, scout_path, config_path)
         self.a = self.identity.architecture
+        self._config = self.identity.metadata.get("config", {})
+        self._family = families.of(self.a.model_type) or families.Family(qk_norm=self.a.qk_norm)
         self._structure = structure.read_structure(smoe)
         self._entries = {(int(e["layer"]), int(e["expert"])): e for e in self._structure.table}
         self._smoe = smoe
@@ -61,13 +64,16 @@ class ReferenceModel:
 
     def _attention(self, layer: int, x: np.ndarray, window: int | None) -> np.ndarray:
         a, n = self.a, len(x)
-        q, k, v = (
-            self._linear(layer, f"self_attn.{name}_proj", x).reshape(n, heads, a.head_dim)
-            for name, heads in (("q", a.heads), ("k", a.kv_heads), ("v", a.kv_heads))
-        )
+        q, k, v = (self._linear(layer, f"self_attn.{name}_proj", x) for name in "qkv")
+        if self._family.whole_qk_norm:
+            q, k = self._norm(layer, "self_attn.q_norm", q), self._norm(layer, "self_attn.k_norm", k)
+        q, k, v = (t.reshape(n, -1, a.head_dim) for t in (q, k, v))
         if a.qk_norm:
             q, k = self._norm(layer, "self_attn.q_norm", q), self._norm(layer, "self_attn.k_norm", k)
-        angles = np.arange(n)[:, None] * a.rope_theta ** (-np.arange(0, a.head_dim, 2) / a.head_dim)
+        turned = a.head_dim
+        if self._family.needs_config:
+            turned = model_config.rotary_dim(self._config, self._family, a.head_dim)
+        angles = np.arange(n)[:, None] * a.rope_theta ** (-np.arange(0, turned, 2) / turned)
         q, k = rotate(q, angles), rotate(k, angles)
         k, v = (np.repeat(t, a.heads // a.kv_heads, axis=1) for t in (k, v))
         scores = np.einsum("qhd,khd->hqk", q, k) / np.float32(np.sqrt(a.head_dim))
@@ -83,20 +89,30 @@ class ReferenceModel:
         if router is None:
             return swiglu(x, *(self._w(layer, f"mlp.{name}_proj") for name in ("gate", "up", "down")))
         out = self._shared(layer, x)
-        weights = softmax(x @ router.T)
-        chosen = np.argsort(-weights, axis=1, kind="stable")[:, : self.a.top_k]
-        picked = np.take_along_axis(weights, chosen, axis=1)
-        if self.a.renormalize_top_k:
-            picked = picked / picked.sum(axis=1, keepdims=True)
+        chosen, picked = self._route(layer, x @ router.T)
         for expert in np.unique(chosen):
             tokens, places = np.nonzero(chosen == expert)
             out[tokens] += swiglu(x[tokens], *self.expert(layer, int(expert))) * picked[tokens, places, None]
         return out
 
+    def _route(self, layer: int, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The chosen experts of each token and their weights."""
+        scores = 1 / (1 + np.exp(-logits)) if self._family.sigmoid_router else softmax(logits)
+        chosen = np.argsort(-(scores + self._correction(layer)), axis=1, kind="stable")[:, : self.a.top_k]
+        picked = np.take_along_axis(scores, chosen, axis=1)
+        if self.a.renormalize_top_k:
+            picked = picked / picked.sum(axis=1, keepdims=True)
+        return chosen, picked * np.float32(self._config.get("routed_scaling_factor") or 1)
+
+    def _correction(self, layer: int) -> np.ndarray:
+        names = (f"model.layers.{layer}.{name}" for name in trunk.CORRECTIONS.values())
+        return next((self._trunk[name] for name in names if name in self._trunk), np.zeros(1, np.float32))
+
     def _shared(self, layer: int, x: np.ndarray) -> np.ndarray:
         if not self.a.shared_ffn:
             return np.zeros_like(x)
-        out = swiglu(x, *(self._w(layer, f"mlp.shared_expert.{name}_proj") for name in ("gate", "up", "down")))
+        prefix = next(p for p in trunk.SHARED if self._w(layer, f"{p}.gate_proj") is not None)
+        out = swiglu(x, *(self._w(layer, f"{prefix}.{name}_proj") for name in ("gate", "up", "down")))
         gate = self._w(layer, "mlp.shared_expert_gate")
         return out if gate is None else out / (1 + np.exp(-(x @ gate.T)))
 
@@ -129,10 +145,11 @@ def rms_norm(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
 
 
 def rotate(x: np.ndarray, angles: np.ndarray) -> np.ndarray:
-    """RoPE over halves: x [n, heads, d], angles [n, d / 2]."""
+    """RoPE over halves of the first elements: x [n, heads, d], angles [n, up to d / 2]."""
     cos, sin = (f(angles).astype(np.float32)[:, None] for f in (np.cos, np.sin))
-    left, right = np.split(x, 2, axis=-1)
-    return np.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
+    half = angles.shape[1]
+    left, right, rest = np.split(x, [half, 2 * half], axis=-1)
+    return np.concatenate([left * cos - right * sin, right * cos + left * sin, rest], axis=-1)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:

@@ -6,11 +6,13 @@
 #include <limits>
 #include <optional>
 
+#include "family.h"
+
 namespace smoe {
 namespace {
 
 constexpr std::uint64_t kLargestConfig = std::uint64_t{16} << 20;
-constexpr int kLargest = 1 << 24;  // of any width: products of two fit 64 bits with room, sums fit 32
+constexpr int kLargest = ConfigReader::kLargest;
 constexpr int kMostLayers = 1 << 14;
 
 Error field(const std::string& name, const std::string& what) { return {name + ": " + what}; }
@@ -19,75 +21,8 @@ int saturate(std::uint32_t value) {
   return static_cast<int>(std::min<std::uint32_t>(value, std::numeric_limits<int>::max()));
 }
 
-// Members by the names that writers have used; remembers what is missing, and the first bad value.
-class ConfigReader {
- public:
-  explicit ConfigReader(const CheckpointConfig& config) : config_(config) {}
-
-  const json::Value* find(const char* name) const {
-    const json::Value* value = config_.root.find(name);
-    return value && !value->is(json::Kind::null) ? value : nullptr;
-  }
-
-  std::optional<int> count(const char* name) {
-    const json::Value* value = find(name);
-    if (!value) return std::nullopt;
-    const auto integer = value->integer;
-    if (integer && *integer >= 0 && *integer <= kLargest) return static_cast<int>(*integer);
-    refuse(name, "not a count up to " + std::to_string(kLargest));
-    return std::nullopt;
-  }
-
-  int needed(const char* name) {
-    if (const auto value = count(name)) return *value;
-    missing_ += (missing_.empty() ? "" : ", ") + std::string(name);
-    return 0;
-  }
-
-  std::optional<double> number(const json::Value* value, const char* name) {
-    if (!value) return std::nullopt;
-    if (value->is(json::Kind::number)) return value->number;
-    refuse(name, "not a number");
-    return std::nullopt;
-  }
-
-  bool flag(const char* name, bool otherwise) {
-    const json::Value* value = find(name);
-    if (!value) return otherwise;
-    if (!value->is(json::Kind::boolean)) refuse(name, "not true or false");
-    return value->boolean;
-  }
-
-  std::string text(const char* name) {
-    const json::Value* value = find(name);
-    if (value && !value->is(json::Kind::string)) refuse(name, "not a string");
-    return value ? value->string : "";
-  }
-
-  void refuse(const std::string& name, const std::string& what) {
-    if (!error_) error_ = field(config_.source + ": " + name, what);
-  }
-
-  Error error() const {
-    if (error_ || missing_.empty()) return error_;
-    return field(config_.source, missing_ + " missing: give the checkpoint's own config.json with --config");
-  }
-
- private:
-  const CheckpointConfig& config_;
-  std::string missing_;
-  Error error_;
-};
-
 void assume(const std::string& what, Architecture* out) {
   out->assumed += (out->assumed.empty() ? "" : "; ") + what;
-}
-
-// transformers 5 keeps theta inside rope_parameters, older ones beside rope_scaling.
-const json::Value* rope_member(const ConfigReader& config, const char* name) {
-  const json::Value* parameters = config.find("rope_parameters");
-  const json::Value* value = parameters ? parameters->find(name) : nullptr;
-  return value ? value : config.find(name);
 }
 
 void check_rope_kind(ConfigReader& config) {
@@ -102,9 +37,10 @@ void check_rope_kind(ConfigReader& config) {
 
 void read_rope(ConfigReader& config, Architecture* out) {
   check_rope_kind(config);
-  const auto theta = config.number(rope_member(config, "rope_theta"), "rope_theta");
-  out->rope_theta = static_cast<float>(theta.value_or(10000.0));
-  if (!theta) assume("rope_theta 10000 (not in the config)", out);
+  const auto theta = config.number(config.find_rope("rope_theta"), "rope_theta");
+  const double otherwise = defaults_of(out->model_type).rope_theta;
+  out->rope_theta = static_cast<float>(theta.value_or(otherwise));
+  if (!theta) assume("rope_theta " + std::to_string(std::lround(otherwise)) + " (not in the config)", out);
 }
 
 void read_attention(ConfigReader& config, Architecture* out) {
@@ -114,9 +50,8 @@ void read_attention(ConfigReader& config, Architecture* out) {
   if (config.flag("use_sliding_window", false)) config.refuse("use_sliding_window", "cannot be run");
 }
 
-// Mixtral has no such member and always renormalises; the other classes default to false.
 void read_router(ConfigReader& config, Architecture* out) {
-  const bool otherwise = out->model_type == "mixtral";
+  const bool otherwise = defaults_of(out->model_type).renormalize;
   out->top_k = config.needed("num_experts_per_tok");
   out->renormalize_top_k = config.flag("norm_topk_prob", otherwise);
   if (!config.find("norm_topk_prob"))
@@ -144,8 +79,9 @@ void read_rest(ConfigReader& config, Architecture* out) {
   const std::string activation = config.text("hidden_act");
   if (!activation.empty() && activation != "silu") config.refuse("hidden_act", "\"" + activation + "\" cannot be run");
   const auto epsilon = config.number(config.find("rms_norm_eps"), "rms_norm_eps");
-  out->rms_epsilon = static_cast<float>(epsilon.value_or(1e-6));
-  if (!epsilon) assume("rms_norm_eps 1e-6 (not in the config)", out);
+  const ClassDefaults otherwise = defaults_of(out->model_type);
+  out->rms_epsilon = static_cast<float>(epsilon.value_or(otherwise.rms_epsilon));
+  if (!epsilon) assume(std::string("rms_norm_eps ") + (otherwise.rms_epsilon == 1e-5 ? "1e-5" : "1e-6") + " (not in the config)", out);
 }
 
 std::string layer_tensor(int layer, const char* name) {
@@ -164,7 +100,7 @@ Error check_attention_shapes(const SafetensorsHeader& scout, Architecture* out) 
     const std::int64_t width = out->head_dim, d_model = out->d_model;
     if (Error error = check("self_attn.q_proj.weight", {out->heads * width, d_model})) return error;
     if (Error error = check("self_attn.k_proj.weight", {out->kv_heads * width, d_model})) return error;
-    if (Error error = check("self_attn.q_norm.weight", {width})) return error;
+    if (Error error = check("self_attn.q_norm.weight", {out->qk_norm_whole ? out->heads * width : width})) return error;
   }
   out->qk_norm = scout.find(layer_tensor(0, "self_attn.q_norm.weight")) != nullptr;
   return {};
@@ -242,6 +178,7 @@ Error apply_config(const CheckpointConfig& config, const SafetensorsHeader& scou
   read_rope(reader, out);
   read_rest(reader, out);
   if (Error error = reader.error()) return error;
+  if (Error error = apply_family(config, out)) return error;
   if (Error error = check_ranges(*out)) return error;  // before shapes are made of them
   return check_attention_shapes(scout, out);
 }
@@ -249,7 +186,7 @@ Error apply_config(const CheckpointConfig& config, const SafetensorsHeader& scou
 void note_config(const CheckpointConfig& config, Architecture* out) {
   ConfigReader reader(config);
   out->trained_context = reader.count("max_position_embeddings").value_or(0);
-  const json::Value* theta = rope_member(reader, "rope_theta");
+  const json::Value* theta = reader.find_rope("rope_theta");
   if (theta && theta->is(json::Kind::number) && static_cast<float>(theta->number) != out->rope_theta)
     assume("rope_theta " + std::to_string(out->rope_theta) + " as the vault says (the config says " +
                std::to_string(theta->number) + ")",
@@ -266,13 +203,16 @@ Error check_ranges(const Architecture& a) {
       {"moe_top_k", a.top_k, 1, a.experts},      {"d_model", a.d_model, 1, kLargest},
       {"vocab_size", a.vocab, 1, kLargest},      {"dense_ffn_dim", a.dense_ffn, 0, kLargest},
       {"moe_ffn_dim", a.moe_ffn, 1, kLargest},   {"shared_expert_ffn_dim", a.shared_ffn, 0, kLargest},
+      {"rotary dimension", a.rotary_dim, 2, a.head_dim},
   };
   for (const auto& range : ranges)
     if (Error error = check_range(range.name, range.value, range.least, range.most)) return error;
   if (a.head_dim % 2) return field("head_dim", std::to_string(a.head_dim) + " is odd: RoPE turns pairs");
+  if (a.rotary_dim % 2) return field("rotary dimension", std::to_string(a.rotary_dim) + " is odd: RoPE turns pairs");
   if (a.heads % a.kv_heads)
     return field("num_kv_heads", std::to_string(a.kv_heads) + " does not divide num_heads " + std::to_string(a.heads));
   if (Error error = check_float("rope_theta", a.rope_theta, false)) return error;
+  if (Error error = check_float("routed_scaling_factor", a.routed_scale, false)) return error;
   return check_float("rms_norm_eps", a.rms_epsilon, true);
 }
 

@@ -3,18 +3,11 @@
 
 #include <string>
 
-#include "json.h"
+#include "config_reader.h"
 #include "vault_format.h"
 #include "vault_reader.h"
 
 namespace smoe {
-
-// What both kinds of source need: where the checkpoint's config was found, if at all.
-struct CheckpointConfig {
-  std::string source;  // for messages: a path, or "the scout's metadata"; empty when there is none
-  json::Value root;
-  bool found() const { return !source.empty(); }
-};
 
 // The config of --config, else of the scout's metadata key "config", else none.
 Error find_checkpoint_config(const std::string& config_path, const SafetensorsHeader& scout, CheckpointConfig* out);

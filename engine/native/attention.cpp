@@ -1,4 +1,5 @@
-// Grouped-query attention with optional per-head RMS norm of queries and keys before RoPE (Qwen3), optional biases.
+// Grouped-query attention with optional RMS norm of queries and keys before RoPE, per head (Qwen3, GLM) or over the whole
+// projection (MiniMax), RoPE over all of a head or its first part, optional biases.
 #include "attention.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ constexpr int kQueriesAtOnce = 128;
 // What the layers share: a layer's values are dead when the next one begins.
 struct Workspace {
   Workspace(const Architecture& a, Runtime& r)
-      : shape{a.d_model, a.heads, a.kv_heads, a.head_dim, a.rms_epsilon}, runtime(r), rope(a.rope_theta, a.head_dim), input(r) {}
+      : shape{a.d_model, a.heads, a.kv_heads, a.head_dim, a.rms_epsilon}, runtime(r), rope(a.rope_theta, a.rotary_dim), input(r) {}
 
   void fit(int tokens) {
     const auto count = static_cast<std::size_t>(tokens);
@@ -46,7 +47,7 @@ struct Workspace {
 
 struct GqaWeights {
   Linear q, k, v, o;
-  std::vector<float> q_norm, k_norm;  // [head_dim]; empty: none
+  std::vector<float> q_norm, k_norm;  // [head_dim]: of each head; [heads * head_dim]: of all together; empty: none
 };
 
 class GqaAttention : public Attention {
@@ -77,14 +78,17 @@ class GqaAttention : public Attention {
     float* const q = &space_.q[static_cast<std::size_t>(token) * shape_.q_width()];
     float* const k = &space_.k[static_cast<std::size_t>(token) * shape_.kv_width()];
     const float* const v = &space_.v[static_cast<std::size_t>(token) * shape_.kv_width()];
-    for (int i = 0; i < shape_.heads; ++i) norm_and_rotate(weights_.q_norm, token, q + i * shape_.head_dim);
-    for (int i = 0; i < shape_.kv_heads; ++i) norm_and_rotate(weights_.k_norm, token, k + i * shape_.head_dim);
+    norm(weights_.q_norm, shape_.q_width(), q);
+    norm(weights_.k_norm, shape_.kv_width(), k);
+    for (int i = 0; i < shape_.heads; ++i) space_.rope.rotate(token, q + i * shape_.head_dim);
+    for (int i = 0; i < shape_.kv_heads; ++i) space_.rope.rotate(token, k + i * shape_.head_dim);
     batch.conversation->store(space_.runtime.kernels, layer_, batch.first + token, k, v);
   }
 
-  void norm_and_rotate(const std::vector<float>& norm, int token, float* head) {
-    if (!norm.empty()) space_.runtime.kernels.rms_norm(head, norm.data(), shape_.epsilon, shape_.head_dim, head);
-    space_.rope.rotate(token, head);
+  // As many elements at once as there are weights.
+  void norm(const std::vector<float>& weight, std::size_t width, float* row) {
+    for (std::size_t at = 0; at < width && !weight.empty(); at += weight.size())
+      space_.runtime.kernels.rms_norm(row + at, weight.data(), shape_.epsilon, static_cast<int>(weight.size()), row + at);
   }
 
   // Threads share out pairs of some tokens and a key/value head; with fewer pairs than threads, single query heads.
@@ -161,8 +165,9 @@ class GqaFactory : public AttentionFactory {
     if (Error error = weights_.linear(name + "v_proj", kv_width, shape.d_model, &out->v)) return error;
     if (Error error = weights_.linear(name + "o_proj", shape.d_model, q_width, &out->o)) return error;
     if (!weights_.architecture().qk_norm) return {};
-    if (Error error = weights_.vector(name + "q_norm.weight", shape.head_dim, &out->q_norm)) return error;
-    return weights_.vector(name + "k_norm.weight", shape.head_dim, &out->k_norm);
+    const bool whole = weights_.architecture().qk_norm_whole;
+    if (Error error = weights_.vector(name + "q_norm.weight", whole ? q_width : shape.head_dim, &out->q_norm)) return error;
+    return weights_.vector(name + "k_norm.weight", whole ? kv_width : shape.head_dim, &out->k_norm);
   }
 
   Weights& weights_;

@@ -91,11 +91,11 @@ Error Engine::open(const Args& args, const Log& log) {
   if (!args.config.empty()) {
     std::string config;
     if (Error error = read_text(args.config, kLargestConfig, &config)) return error;
-    if (Error error = refuse_unknown_features(config, args.config)) return error;
+    if (Error error = refuse_unknown_features(config, args.config, a.model_type)) return error;
   }
   if (Error error = Trunk::open(scout, a.layers, trunk_form(args), &trunk_)) return error;
   if (const std::string* config = trunk_->metadata("config"))
-    if (Error error = refuse_unknown_features(*config, scout)) return error;
+    if (Error error = refuse_unknown_features(*config, scout, a.model_type)) return error;
   return plan(args, log);
 }
 

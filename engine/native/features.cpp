@@ -2,6 +2,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "family.h"
 #include "json.h"
 #include "weights.h"
 
@@ -46,12 +47,13 @@ bool is_harmless(const Value& value, const Neutral& neutral) {
   }
 }
 
-bool scales_rope(const Value* rope) {
+bool scales_rope(const Value* rope, std::string_view model_type) {
   if (rope == nullptr || !rope->is(Kind::object)) return false;
   const Value* type = rope->find("rope_type");
   if (type == nullptr) type = rope->find("type");
   const Value* partial = rope->find("partial_rotary_factor");
-  return (type != nullptr && type->string != "default") || (partial != nullptr && partial->number != 1);
+  const bool turns_part = partial != nullptr && partial->number != 1 && !family_reads(model_type, "partial_rotary_factor");
+  return (type != nullptr && type->string != "default") || turns_part;
 }
 
 bool slides(const Value& config) {
@@ -68,23 +70,24 @@ bool has_other_layers(const Value& config) {
   return false;
 }
 
-const char* unknown_feature(const Value& config) {
+const char* unknown_feature(const Value& config, std::string_view model_type) {
   for (const Neutral& neutral : kNeutral) {
+    if (family_reads(model_type, neutral.field)) continue;
     const Value* value = config.find(neutral.field);
     if (value != nullptr && !is_harmless(*value, neutral)) return neutral.field;
   }
   for (const char* field : {"rope_scaling", "rope_parameters"})
-    if (scales_rope(config.find(field))) return field;
+    if (scales_rope(config.find(field), model_type)) return field;
   if (slides(config)) return "sliding_window";
   return has_other_layers(config) ? "layer_types" : nullptr;
 }
 
 }  // namespace
 
-Error refuse_unknown_features(const std::string& config, const std::string& path) {
+Error refuse_unknown_features(const std::string& config, const std::string& path, const std::string& model_type) {
   Value value;
   if (Error error = json::parse(config, &value, json::Dialect::python)) return {path + ": config: " + error.message};
-  const char* const field = unknown_feature(value);
+  const char* const field = unknown_feature(value, model_type);
   if (field == nullptr) return {};
   return {path + ": config field " + field + " asks for a feature that this engine does not run"};
 }

@@ -47,16 +47,31 @@ class Factory : public FeedForwardFactory {
     const int experts = vault_.experts(parts.moe_index);
     if (Error error = weights_.linear(router_name(layer), experts, arch().d_model, &parts.gate)) return error;
     if (Error error = make_shared(name, &parts.shared)) return error;
-    parts.router = make_router(arch(), runtime_.kernels, experts);
+    if (Error error = make_layer_router(layer, experts, &parts.router)) return error;
     *out = std::make_unique<Moe>(runtime_, moe_space_, vault_, ring_, std::move(parts));
     return {};
   }
 
-  // Mixtral's checkpoints call it block_sparse_moe.
+  Error make_layer_router(int layer, int experts, std::unique_ptr<Router>* out) {
+    std::vector<float> correction;
+    if (arch().scoring == Scoring::sigmoid)
+      if (Error error = weights_.vector(correction_name(layer), experts, &correction)) return error;
+    *out = make_router(arch(), runtime_.kernels, experts, std::move(correction));
+    return {};
+  }
+
+  // Mixtral's and MiniMax' checkpoints call it block_sparse_moe.
+  bool is_sparse_block(int layer) const { return weights_.has(layer_name(layer) + "block_sparse_moe.gate.weight"); }
+
+  static std::string layer_name(int layer) { return "model.layers." + std::to_string(layer) + "."; }
+
   std::string router_name(int layer) const {
-    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-    const bool mixtral = weights_.has(prefix + "block_sparse_moe.gate.weight");
-    return prefix + (mixtral ? "block_sparse_moe.gate" : "mlp.gate");
+    return layer_name(layer) + (is_sparse_block(layer) ? "block_sparse_moe.gate" : "mlp.gate");
+  }
+
+  std::string correction_name(int layer) const {
+    const bool beside = is_sparse_block(layer);  // the router, where others have it inside
+    return layer_name(layer) + (beside ? "block_sparse_moe" : "mlp.gate") + ".e_score_correction_bias";
   }
 
   // Both spellings are in use: shared_expert (Qwen), shared_experts (DeepSeek, GLM).

@@ -1,12 +1,29 @@
 #include "router.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace smoe {
 namespace {
 
-// Softmax over all experts, the top k of it (the lower number where two are equal), renormalised or not.
+// The top k by `score(expert)`, the lower number where two are equal, in ascending order of their numbers. NaN never
+// compares greater: the first free expert stays.
+template <class Score>
+void choose_top(int experts, int top_k, const Score& score, int* chosen) {
+  for (int k = 0; k < top_k; ++k) {
+    int best = -1;
+    for (int i = 0; i < experts; ++i) {
+      if (std::find(chosen, chosen + k, i) != chosen + k) continue;
+      if (best < 0 || score(i) > score(best)) best = i;
+    }
+    chosen[k] = best;
+  }
+  std::sort(chosen, chosen + top_k);
+}
+
+// Softmax over all experts, the top k of it, renormalised or not.
 class SoftmaxRouter : public Router {
  public:
   SoftmaxRouter(const Kernels& kernels, int experts, int top_k, bool renormalize)
@@ -14,8 +31,7 @@ class SoftmaxRouter : public Router {
 
   void choose(float* logits, int* experts, float* weights) const override {
     kernels_.softmax(logits, experts_);
-    for (int k = 0; k < top_k_; ++k) experts[k] = best(logits, experts, k);
-    std::sort(experts, experts + top_k_);
+    choose_top(experts_, top_k_, [&](int i) { return logits[i]; }, experts);
     for (int k = 0; k < top_k_; ++k) weights[k] = logits[experts[k]];
     if (!renormalize_) return;
     const float sum = std::accumulate(weights, weights + top_k_, 0.0f);
@@ -23,24 +39,43 @@ class SoftmaxRouter : public Router {
   }
 
  private:
-  // NaN never compares greater: the first free expert stays.
-  int best(const float* shares, const int* taken, int count) const {
-    int found = -1;
-    for (int i = 0; i < experts_; ++i) {
-      if (std::find(taken, taken + count, i) != taken + count) continue;
-      if (found < 0 || shares[i] > shares[found]) found = i;
-    }
-    return found;
-  }
-
   const Kernels& kernels_;
   int experts_, top_k_;
   bool renormalize_;
 };
 
+// A sigmoid for each expert by itself. A learned correction, which kept the experts evenly used in training, is added for
+// the choice alone: the weights are the chosen ones' own scores (DeepSeek-V3, https://arxiv.org/abs/2412.19437).
+class SigmoidRouter : public Router {
+ public:
+  SigmoidRouter(std::vector<float> correction, int top_k, bool renormalize, float scale)
+      : correction_(std::move(correction)), top_k_(top_k), renormalize_(renormalize), scale_(scale) {}
+
+  void choose(float* logits, int* experts, float* weights) const override {
+    const int count = static_cast<int>(correction_.size());
+    for (int i = 0; i < count; ++i) logits[i] = 1.0f / (1.0f + std::exp(-logits[i]));
+    choose_top(count, top_k_, [&](int i) { return logits[i] + correction_[static_cast<std::size_t>(i)]; }, experts);
+    for (int k = 0; k < top_k_; ++k) weights[k] = logits[experts[k]];
+    const float sum = renormalize_ ? std::accumulate(weights, weights + top_k_, 0.0f) + kLeastSum : 1.0f;
+    for (int k = 0; k < top_k_; ++k) weights[k] = weights[k] / sum * scale_;
+  }
+
+ private:
+  static constexpr float kLeastSum = 1e-20f;  // where every chosen score is zero
+
+  std::vector<float> correction_;  // [experts]
+  int top_k_;
+  bool renormalize_;
+  float scale_;
+};
+
 }  // namespace
 
-std::unique_ptr<Router> make_router(const Architecture& architecture, const Kernels& kernels, int experts) {
+std::unique_ptr<Router> make_router(const Architecture& architecture, const Kernels& kernels, int experts,
+                                    std::vector<float> correction) {
+  if (architecture.scoring == Scoring::sigmoid)
+    return std::make_unique<SigmoidRouter>(std::move(correction), architecture.top_k, architecture.renormalize_top_k,
+                                           architecture.routed_scale);
   return std::make_unique<SoftmaxRouter>(kernels, experts, architecture.top_k, architecture.renormalize_top_k);
 }
 

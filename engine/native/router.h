@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "kernels.h"
 #include "vault_reader.h"
@@ -16,7 +17,8 @@ class Router {
   virtual void choose(float* logits, int* experts, float* weights) const = 0;
 };
 
-// experts: of the layer.
-std::unique_ptr<Router> make_router(const Architecture& architecture, const Kernels& kernels, int experts);
+// experts: of the layer. correction: [experts], what is added to a sigmoid's scores for the choice alone; else empty.
+std::unique_ptr<Router> make_router(const Architecture& architecture, const Kernels& kernels, int experts,
+                                    std::vector<float> correction);
 
 }  // namespace smoe

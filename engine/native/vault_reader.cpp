@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "architecture.h"
+#include "family.h"
 #include "vault_format.h"
 
 namespace smoe {
@@ -177,7 +178,7 @@ class VaultFile : public Vault {
     architecture_ = table_facts(scout);
     CheckpointConfig config;
     const Error config_error = find_checkpoint_config(config_path, scout, &config);
-    // A version-2 vault needs no config: what its scout keeps may be broken, what the caller names may not.
+    // Most version-2 vaults need no config: what their scout keeps may be broken, what the caller names may not.
     if (config_error && (header_.version == 1 || !config_path.empty())) return config_error;
     if (Error error = apply_source(config, scout, scout_path)) return error;
     if (config.found()) note_config(config, &architecture_);
@@ -286,7 +287,10 @@ class VaultFile : public Vault {
   }
 
   Error apply_source(const CheckpointConfig& config, const SafetensorsHeader& scout, const std::string& scout_path) {
-    if (header_.version == 2) return apply_arch_block(block_, &architecture_);
+    if (header_.version == 2) {
+      const Error error = apply_arch_block(block_, &architecture_);
+      return error ? error : apply_family(config, &architecture_);
+    }
     if (scout_path.empty()) return {"version 1: its scout is needed too (--scout)"};
     if (!config.found())
       return {"version 1 holds no architecture (num_attention_heads, num_experts_per_tok, ...) and neither does the "

@@ -12,11 +12,19 @@
 
 namespace smoe {
 
+// A router's logits become shares of one, or a probability each.
+enum class Scoring : std::uint8_t { softmax, sigmoid };
+
 // The architecture, from the arch block (version 2), or from the checkpoint's config that a version-1 vault needs
-// (--config config.json, or the scout's metadata key "config") checked against the scout's shapes.
+// (--config config.json, or the scout's metadata key "config") checked against the scout's shapes. What the block cannot
+// say (family.h) comes from that config in either version.
 struct Architecture {
   std::string model_type;
   bool renormalize_top_k, qk_norm, first_layer_dense;
+  bool qk_norm_whole;  // the norm of Q and K is over all heads together, not over each
+  Scoring scoring;
+  float routed_scale;  // of the chosen experts' weights
+  int rotary_dim;      // elements of each head that RoPE turns, the first ones
   float rope_theta, rms_epsilon;
   int heads, kv_heads, head_dim, top_k, moe_ffn, dense_ffn, shared_ffn, layers, d_model, vocab;
   int moe_layers, experts, bits;  // experts: of the layer that has most

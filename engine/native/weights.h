@@ -38,7 +38,7 @@ class Weights {
 };
 
 // One line that names the field where config.json (as text; of the scout's metadata) asks for something that the
-// engine does not have.
-Error refuse_unknown_features(const std::string& config, const std::string& path);
+// engine does not have, or has for other families than the vault's model_type only.
+Error refuse_unknown_features(const std::string& config, const std::string& path, const std::string& model_type);
 
 }  // namespace smoe

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from . import ShatterError
 
 EXPERT = re.compile(r"model\.layers\.(\d+)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.\w+\.weight")
-_FUSED = re.compile(r"model\.layers\.\d+\..*experts\.(gate_up_proj|down_proj|gate_proj|up_proj)")
+_FUSED = re.compile(r"model\.layers\.\d+\.(?:.*\.)?experts\.(gate_up_proj|down_proj|gate_proj|up_proj)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from fleet.vaultfile import config as model_config
-from fleet.vaultfile import scout, trunk
+from fleet.vaultfile import families, scout, trunk
 from fleet.vaultfile.scout import TensorSpec
 from fleet.vaultfile.writer import VaultPlan
 
@@ -16,6 +16,7 @@ from .checkpoint import Checkpoint
 from .keys import ExpertKeys
 
 CONVERTER = "s-moe shatter 1"
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
 _DERIVED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")  # follows from the config
 
 
@@ -40,18 +41,20 @@ def plan(checkpoint: Checkpoint, bits: int) -> Conversion:
     try:
         architecture = model_config.architecture(checkpoint.config)
         experts = model_config.expert_count(checkpoint.config)
+        dense = model_config.dense_layers(checkpoint.config)
+        predicting = model_config.prediction_layers(checkpoint.config)
     except model_config.ConfigError as error:
         raise ShatterError(f"{checkpoint.folder / 'config.json'}: {error}") from None
     embedding = checkpoint.info(trunk.EMBEDDING).shape
     if len(embedding) != 2:
         raise ShatterError(f"tensor {trunk.EMBEDDING} is {list(embedding)}, not two-dimensional")
-    layers = tuple(range(int(architecture.first_layer_dense), architecture.layers))
+    layers = tuple(range(dense, architecture.layers))
     if not layers or architecture.top_k > experts:
         raise ShatterError(f"num_experts_per_tok is {architecture.top_k} of {experts} experts, {len(layers)} layers")
     vault = VaultPlan(architecture, bits, embedding[1], embedding[0], layers, experts)
     expert_keys = keys.find(checkpoint.names, layers[0])
     _check_experts(checkpoint, vault, expert_keys)
-    return Conversion(vault, expert_keys, _trunk(checkpoint, vault), _metadata(checkpoint, vault))
+    return Conversion(vault, expert_keys, _trunk(checkpoint, vault, predicting), _metadata(checkpoint, vault))
 
 
 def _check_experts(checkpoint: Checkpoint, vault: VaultPlan, expert_keys: ExpertKeys) -> None:
@@ -72,8 +75,8 @@ def _check_tensor(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> 
         raise ShatterError(f"tensor {name} is {info.dtype}, supported are {', '.join(scout.FLOAT_DTYPES)}")
 
 
-def _trunk(checkpoint: Checkpoint, vault: VaultPlan) -> list[TensorSpec]:
-    """Every tensor but the experts', none missing and none that would be left unused."""
+def _trunk(checkpoint: Checkpoint, vault: VaultPlan, predicting: int) -> list[TensorSpec]:
+    """Every tensor but the experts' and the prediction layers', none missing and none that would be left unused."""
     sizes = (vault.architecture, vault.d_model, vault.vocab_size, dict.fromkeys(vault.moe_layers, vault.experts))
     names = trunk.names_in(checkpoint, vault.moe_layers[0])
     required, optional = dict(trunk.shapes(*sizes, names)), dict(trunk.optional_shapes(*sizes))
@@ -85,13 +88,27 @@ def _trunk(checkpoint: Checkpoint, vault: VaultPlan) -> list[TensorSpec]:
         present.pop(trunk.HEAD, None)  # a copy that the model's own code ignores
     for name, shape in present.items():
         _check_tensor(checkpoint, name, shape)
-    _refuse_unused(checkpoint, present)
+    _check_biases(checkpoint, present)
+    dropped = {str(vault.architecture.layers + i) for i in range(predicting)}
+    _refuse_unused(checkpoint, present, dropped)
     return [TensorSpec(name, checkpoint.info(name).dtype, present[name]) for name in sorted(present)]
 
 
-def _refuse_unused(checkpoint: Checkpoint, present: dict[str, tuple[int, ...]]) -> None:
+def _check_biases(checkpoint: Checkpoint, present: dict[str, tuple[int, ...]]) -> None:
+    family = families.of(checkpoint.config["model_type"])
+    if not family or not family.bias_field:
+        return
+    asked = bool(checkpoint.config.get(family.bias_field, False))
+    if asked != any(name.endswith("_proj.bias") for name in present):
+        there = "there are none" if asked else "there are biases"
+        raise ShatterError(f"{checkpoint.folder / 'config.json'}: {family.bias_field} is {asked}, but {there}")
+
+
+def _refuse_unused(checkpoint: Checkpoint, present: dict[str, tuple[int, ...]], dropped: set[str]) -> None:
     for name in checkpoint.names:
         if name in present or name == trunk.HEAD or keys.EXPERT.fullmatch(name) or _DERIVED.fullmatch(name):
+            continue
+        if (layer := _LAYER.match(name)) and layer[1] in dropped:
             continue
         raise ShatterError(f"tensor {name}: nothing of a supported architecture uses it")
 

@@ -1,16 +1,16 @@
 """A checkpoint's config.json as an architecture: old and new spellings, class defaults, and what cannot be run.
 
-Defaults are those of the model classes in transformers 5.24, for fields that a config.json leaves out.
+Defaults, for fields that a config.json leaves out, are the family's (families.py).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .families import FAMILIES, Family
 from .layout import Architecture
 
 Config = Mapping[str, Any]
@@ -19,31 +19,6 @@ _MISSING = object()
 
 class ConfigError(ValueError):
     """One line that names the field of config.json and why it cannot be used."""
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """What a model_type's class fixes, and its defaults."""
-
-    qk_norm: bool
-    always_renormalize: bool = False
-    rms_epsilon: float = 1e-6
-    rope_theta: float = 10_000.0
-    moe_ffn_field: str = "moe_intermediate_size"
-    shared_ffn_field: str | None = None
-
-
-FAMILIES = {
-    "qwen3_moe": Family(qk_norm=True),
-    "qwen2_moe": Family(qk_norm=False, shared_ffn_field="shared_expert_intermediate_size"),
-    "mixtral": Family(
-        qk_norm=False,
-        always_renormalize=True,
-        rms_epsilon=1e-5,
-        rope_theta=1e6,
-        moe_ffn_field="intermediate_size",
-    ),
-}
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -65,21 +40,22 @@ def architecture(config: Config) -> Architecture:
     if model_type not in FAMILIES:
         raise ConfigError(f"model_type {model_type!r} is not supported; supported are {', '.join(FAMILIES)}")
     family = FAMILIES[model_type]
-    _refuse_unsupported(config)
     heads = _size(config, "num_attention_heads")
-    dense = _first_layer_dense(config)
+    head_dim = _size(config, "head_dim", family.head_dim or _size(config, "hidden_size") // heads)
+    _refuse_unsupported(config, family, head_dim)
+    moe_ffn = _size(config, family.moe_ffn_field)
     return Architecture(
-        renormalize_top_k=family.always_renormalize or bool(config.get("norm_topk_prob", False)),
-        qk_norm=family.qk_norm,
-        first_layer_dense=dense,
+        renormalize_top_k=family.always_renormalize or bool(config.get("norm_topk_prob", family.renormalize)),
+        qk_norm=bool(config.get(family.qk_norm)) if isinstance(family.qk_norm, str) else family.qk_norm,
+        first_layer_dense=dense_layers(config) > 0,
         rope_theta=rope_theta(config, family),
         heads=heads,
         kv_heads=_size(config, "num_key_value_heads", heads),
-        head_dim=_size(config, "head_dim", _size(config, "hidden_size") // heads),
+        head_dim=head_dim,
         top_k=_size(config, "num_experts_per_tok"),
-        moe_ffn=_size(config, family.moe_ffn_field),
+        moe_ffn=moe_ffn,
         dense_ffn=_size(config, "intermediate_size", 0),
-        shared_ffn=_size(config, family.shared_ffn_field) if family.shared_ffn_field else 0,
+        shared_ffn=_shared_ffn(config, family, moe_ffn),
         layers=_size(config, "num_hidden_layers"),
         rms_epsilon=_number(config, "rms_norm_eps", family.rms_epsilon),
         model_type=model_type,
@@ -87,8 +63,35 @@ def architecture(config: Config) -> Architecture:
 
 
 def expert_count(config: Config) -> int:
-    """`num_local_experts` in what transformers 5 writes, `num_experts` before."""
-    return _size(config, "num_local_experts" if "num_local_experts" in config else "num_experts")
+    """`num_local_experts` in what transformers 5 writes, `num_experts` before; `n_routed_experts`: GLM."""
+    names = (name for name in ("num_local_experts", "n_routed_experts") if name in config)
+    return _size(config, next(names, "num_experts"))
+
+
+def dense_layers(config: Config) -> int:
+    """How many layers at the beginning have no experts."""
+    family = FAMILIES[config["model_type"]]
+    if family.first_dense is None:
+        return int(_first_layer_dense(config))
+    return _count(config, "first_k_dense_replace", family.first_dense)
+
+
+def prediction_layers(config: Config) -> int:
+    """Layers for multi-token prediction that a checkpoint keeps behind its last one."""
+    default = FAMILIES[config["model_type"]].prediction_layers
+    return default and _count(config, "num_nextn_predict_layers", default)
+
+
+def rotary_dim(config: Config, family: Family, head_dim: int) -> int:
+    """How many elements of a head RoPE turns: the first ones."""
+    rope = config.get("rope_parameters") or {}
+    share = rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
+    if share is None and family.needs_config and config.get("rotary_dim") is not None:  # released MiniMax checkpoints
+        return _size(config, "rotary_dim")
+    share = family.rotary_share if share is None else share
+    if type(share) not in (int, float) or not 0 < share <= 1:
+        raise ConfigError(f"partial_rotary_factor is {share!r}, not above 0 and up to 1")
+    return int(head_dim * share)
 
 
 def rope_theta(config: Config, family: Family) -> float:
@@ -118,6 +121,21 @@ def _size(config: Config, name: str, default: Any = _MISSING) -> int:
     return value
 
 
+def _count(config: Config, name: str, default: int) -> int:
+    value = config.get(name)
+    if value is None:
+        return default
+    if type(value) is not int or not 0 <= value < 1 << 14:
+        raise ConfigError(f"{name} is {value!r}, not a number of layers")
+    return value
+
+
+def _shared_ffn(config: Config, family: Family, moe_ffn: int) -> int:
+    if family.shared_experts is not None:
+        return _size(config, "n_shared_experts", family.shared_experts) * moe_ffn
+    return _size(config, family.shared_ffn_field) if family.shared_ffn_field else 0
+
+
 def _number(config: Config, name: str, default: float) -> float:
     value = config.get(name)
     if value is None:
@@ -136,12 +154,18 @@ def _first_layer_dense(config: Config) -> bool:
     return dense == [0]
 
 
-def _refuse_unsupported(config: Config) -> None:
+def _refuse_unsupported(config: Config, family: Family, head_dim: int) -> None:
+    for name, value in family.only.items():
+        if config.get(name) not in (None, value):
+            raise ConfigError(f"{name} is {config[name]!r}: only {value} is supported")
+    if family.needs_config:
+        _number(config, "routed_scaling_factor", 1.0)  # the engine reads it
     if config.get("hidden_act", "silu") not in ("silu", "swish"):
         raise ConfigError(f"hidden_act is {config['hidden_act']!r}: only silu is supported")
     if config.get("quantization_config"):
         raise ConfigError("quantization_config: take the unquantized checkpoint (bf16, f16 or f32)")
     _refuse_rope_scaling(config)
+    _refuse_rotary_dim(config, family, head_dim)
     _refuse_sliding_window(config)
 
 
@@ -153,10 +177,16 @@ def _refuse_rope_scaling(config: Config) -> None:
         kind = parameters.get("rope_type", parameters.get("type", "default"))
         if kind != "default":
             raise ConfigError(f"{name}.rope_type is {kind!r}: only default is supported")
-    rope = config.get("rope_parameters") or {}
-    partial = rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
-    if partial not in (None, 1, 1.0):
-        raise ConfigError(f"partial_rotary_factor is {partial}: only 1 is supported")
+
+
+def _refuse_rotary_dim(config: Config, family: Family, head_dim: int) -> None:
+    dim = rotary_dim(config, family, head_dim)
+    if dim != head_dim and not family.needs_config:
+        raise ConfigError(
+            f"partial_rotary_factor is {dim / head_dim:g}: only 1 is supported for {config['model_type']}"
+        )
+    if not 2 <= dim <= head_dim or dim % 2:
+        raise ConfigError(f"RoPE over {dim} of a head's {head_dim} elements: only an even number of them is supported")
 
 
 def _refuse_sliding_window(config: Config) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import config as model_config
-from . import layout, scout, trunk
+from . import families, layout, scout, trunk
 from .errors import VaultError
 from .layout import Architecture
 from .structure import WIDEST, Structure, invalid, read_structure
@@ -113,6 +113,7 @@ def read_pair(
         architecture = _from_config(config, source)
         assumed = f"version 1: architecture from {source}"
     _check_architecture(structure, architecture)
+    _check_family(structure, header, architecture)
     return structure, header, architecture, assumed
 
 
@@ -137,6 +138,8 @@ def _from_config(config: dict[str, Any], source: str) -> Architecture:
         return model_config.architecture(config)
     except model_config.ConfigError as error:
         raise VaultError("invalid", f"{source}: {error}") from None
+    except TypeError:
+        raise VaultError("invalid", f"{source}: a field is of another type than config.json files have") from None
 
 
 def _check_architecture(structure: Structure, a: Architecture) -> None:
@@ -157,6 +160,19 @@ def _check_architecture(structure: Structure, a: Architecture) -> None:
     need(a.activation == layout.ACTIVATION_SILU, f"activation is {a.activation}, supported is 0 (SiLU)")
     need(0 < a.rope_theta < float("inf"), f"rope_theta is {a.rope_theta}")
     need(0 <= a.rms_epsilon < float("inf"), f"rms_norm_eps is {a.rms_epsilon}")
+
+
+def _check_family(structure: Structure, header: scout.ScoutHeader, a: Architecture) -> None:
+    """The engine reads from the scout's config what the arch block cannot say of some families."""
+    config, family = _metadata(header).get("config", {}), families.of(a.model_type)
+    told = config.get("model_type")
+    if not any(one and one.needs_config for one in (family, families.of(str(told)))):
+        return
+    if told != a.model_type:
+        found = f"is of {told!r}" if config else "is missing"
+        what = f"the vault is of {a.model_type!r}, the config in its scout's metadata {found}"
+        raise VaultError("invalid", f"{structure.path}: {what}; shatter its checkpoint again")
+    _from_config(config, f"{header.path}: config")
 
 
 def _metadata(header: scout.ScoutHeader) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from . import families
 from .layout import GROUP, Architecture
 from .scout import FLOAT_DTYPES, ScoutHeader, TensorInfo
 
@@ -17,8 +18,11 @@ EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"  # absent when tied to the embedding
 LARGEST_EMBEDDING = 64 << 20  # bytes that the engine takes into memory
 SHARED_GATE = "shared_expert_gate.weight"
-ROUTERS = ("mlp.gate.weight", "block_sparse_moe.gate.weight")  # the second: Mixtral
+ROUTERS = ("mlp.gate.weight", "block_sparse_moe.gate.weight")  # the second: Mixtral, MiniMax
 SHARED = ("mlp.shared_expert", "mlp.shared_experts")
+CORRECTIONS = dict(  # of a sigmoid router, by the router's spelling
+    zip(ROUTERS, ("mlp.gate.e_score_correction_bias", "block_sparse_moe.e_score_correction_bias"), strict=True)
+)
 
 
 class Names(NamedTuple):
@@ -40,7 +44,10 @@ def _attention(a: Architecture, d_model: int) -> Shapes:
         "self_attn.v_proj.weight": (a.kv_heads * a.head_dim, d_model),
         "self_attn.o_proj.weight": (d_model, a.heads * a.head_dim),
     }
-    if a.qk_norm:
+    family = families.of(a.model_type)
+    if family and family.whole_qk_norm:
+        shapes |= {f"self_attn.{n}_norm.weight": shapes[f"self_attn.{n}_proj.weight"][:1] for n in "qk"}
+    elif a.qk_norm:
         shapes |= {"self_attn.q_norm.weight": (a.head_dim,), "self_attn.k_norm.weight": (a.head_dim,)}
     return shapes
 
@@ -58,7 +65,9 @@ def _layer(a: Architecture, d_model: int, experts: int, names: Names) -> Shapes:
     if not experts:
         return _attention(a, d_model) | _mlp("mlp", d_model, a.dense_ffn)
     shared = _mlp(names.shared, d_model, a.shared_ffn) if a.shared_ffn else {}
-    return _attention(a, d_model) | {names.router: (experts, d_model)} | shared
+    family = families.of(a.model_type)
+    correction = {CORRECTIONS[names.router]: (experts,)} if family and family.sigmoid_router else {}
+    return _attention(a, d_model) | {names.router: (experts, d_model)} | correction | shared
 
 
 def shapes(

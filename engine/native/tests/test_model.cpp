@@ -290,7 +290,7 @@ TEST(a_record_that_cannot_be_read_fails_that_generation_alone) {
 }
 
 TEST(what_cannot_run_is_refused_in_one_line_that_names_it) {
-  const auto refusal = [](const std::string& config) { return refuse_unknown_features(config, "c").message; };
+  const auto refusal = [](const std::string& config) { return refuse_unknown_features(config, "c", "qwen3_moe").message; };
   CHECK_EQ(refusal(R"({"hidden_act": "silu", "sliding_window": null, "rope_scaling": null, "n_group": 1})"), "");
   CHECK_EQ(refusal(R"({"use_sliding_window": false, "sliding_window": 4096, "rope_parameters": {"rope_type": "default"}})"), "");
   for (const auto& [field, config] : std::vector<std::pair<std::string, std::string>>{

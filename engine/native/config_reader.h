@@ -1,0 +1,86 @@
+// A checkpoint's config.json, field by field: each value checked, the first bad one and all missing ones remembered.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "error.h"
+#include "json.h"
+
+namespace smoe {
+
+struct CheckpointConfig {
+  std::string source;  // for messages: a path, or "the scout's metadata"; empty when there is none
+  json::Value root;
+  bool found() const { return !source.empty(); }
+};
+
+class ConfigReader {
+ public:
+  static constexpr int kLargest = 1 << 24;  // of any width: products of two fit 64 bits with room, sums fit 32
+
+  explicit ConfigReader(const CheckpointConfig& config) : config_(config) {}
+
+  const json::Value* find(const char* name) const {
+    const json::Value* value = config_.root.find(name);
+    return value && !value->is(json::Kind::null) ? value : nullptr;
+  }
+
+  // transformers 5 keeps theta and its like inside rope_parameters, older ones beside rope_scaling.
+  const json::Value* find_rope(const char* name) const {
+    const json::Value* parameters = find("rope_parameters");
+    const json::Value* value = parameters ? parameters->find(name) : nullptr;
+    return value && !value->is(json::Kind::null) ? value : find(name);
+  }
+
+  std::optional<int> count(const char* name) {
+    const json::Value* value = find(name);
+    if (!value) return std::nullopt;
+    const auto integer = value->integer;
+    if (integer && *integer >= 0 && *integer <= kLargest) return static_cast<int>(*integer);
+    refuse(name, "not a count up to " + std::to_string(kLargest));
+    return std::nullopt;
+  }
+
+  int needed(const char* name) {
+    if (const auto value = count(name)) return *value;
+    missing_ += (missing_.empty() ? "" : ", ") + std::string(name);
+    return 0;
+  }
+
+  std::optional<double> number(const json::Value* value, const char* name) {
+    if (!value) return std::nullopt;
+    if (value->is(json::Kind::number)) return value->number;
+    refuse(name, "not a number");
+    return std::nullopt;
+  }
+
+  bool flag(const char* name, bool otherwise) {
+    const json::Value* value = find(name);
+    if (!value) return otherwise;
+    if (!value->is(json::Kind::boolean)) refuse(name, "not true or false");
+    return value->boolean;
+  }
+
+  std::string text(const char* name) {
+    const json::Value* value = find(name);
+    if (value && !value->is(json::Kind::string)) refuse(name, "not a string");
+    return value ? value->string : "";
+  }
+
+  void refuse(const std::string& name, const std::string& what) {
+    if (!error_) error_ = Error{config_.source + ": " + name + ": " + what};
+  }
+
+  Error error() const {
+    if (error_ || missing_.empty()) return error_;
+    return {config_.source + ": " + missing_ + " missing: give the checkpoint's own config.json with --config"};
+  }
+
+ private:
+  const CheckpointConfig& config_;
+  std::string missing_;
+  Error error_;
+};
+
+}  // namespace smoe

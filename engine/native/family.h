@@ -1,0 +1,26 @@
+// What the class of a model_type does beyond what the arch block can say, and its defaults for what a config leaves out
+// (those of the model classes in transformers 5.24). A family that the table does not have is told by the block alone.
+#pragma once
+
+#include <string_view>
+
+#include "config_reader.h"
+#include "vault_reader.h"
+
+namespace smoe {
+
+struct ClassDefaults {
+  bool renormalize;
+  double rope_theta, rms_epsilon;
+};
+
+ClassDefaults defaults_of(std::string_view model_type);
+
+// Fills rotary_dim, qk_norm_whole, scoring and routed_scale; the rest of `out` is there already. Refuses a family that
+// needs the checkpoint's config where none is found, and a config of another model.
+Error apply_family(const CheckpointConfig& config, Architecture* out);
+
+// Whether apply_family() has taken this field of the config into account: then any value of it is of a known feature.
+bool family_reads(std::string_view model_type, std::string_view field);
+
+}  // namespace smoe

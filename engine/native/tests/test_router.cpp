@@ -1,0 +1,74 @@
+// The routers' choices and weights, against their definitions.
+#include <cmath>
+#include <limits>
+
+#include "check.h"
+#include "router.h"
+
+using namespace smoe;
+
+namespace {
+
+struct Choice {
+  std::vector<int> experts;
+  std::vector<float> weights;
+};
+
+Choice choose(const Architecture& architecture, std::vector<float> logits, std::vector<float> correction = {}) {
+  const int experts = static_cast<int>(logits.size());
+  const auto router = make_router(architecture, *select_kernels("scalar"), experts, std::move(correction));
+  const auto top_k = static_cast<std::size_t>(architecture.top_k);
+  Choice choice{std::vector<int>(top_k), std::vector<float>(top_k)};
+  router->choose(logits.data(), choice.experts.data(), choice.weights.data());
+  return choice;
+}
+
+Architecture sigmoid(int top_k, bool renormalize, float scale) {
+  Architecture a{};
+  a.scoring = Scoring::sigmoid;
+  a.top_k = top_k;
+  a.renormalize_top_k = renormalize;
+  a.routed_scale = scale;
+  return a;
+}
+
+float score(float logit) { return 1.0f / (1.0f + std::exp(-logit)); }
+
+}  // namespace
+
+TEST(a_softmax_router_takes_the_largest_and_the_lower_of_equals) {
+  Architecture a{};
+  a.top_k = 2;
+  a.renormalize_top_k = true;
+  const Choice choice = choose(a, {0.0f, 3.0f, 1.0f, 3.0f, 3.0f});
+  CHECK(choice.experts == (std::vector<int>{1, 3}));
+  CHECK_EQ(choice.weights[0], 0.5f);
+}
+
+TEST(a_correction_changes_the_choice_and_not_the_weights) {
+  const std::vector<float> logits = {2.0f, 0.0f, -1.0f, 1.0f}, correction = {-0.5f, 0.3f, 0.4f, 0.0f};
+  const Choice choice = choose(sigmoid(2, false, 1.0f), logits, correction);
+  CHECK(choice.experts == (std::vector<int>{1, 3}));
+  CHECK_EQ(choice.weights[0], score(0.0f));
+  CHECK_EQ(choice.weights[1], score(1.0f));
+}
+
+TEST(a_sigmoid_router_renormalises_before_it_scales) {
+  const Choice choice = choose(sigmoid(2, true, 2.5f), {2.0f, 0.0f, -9.0f}, {0.0f, 0.0f, 0.0f});
+  CHECK(choice.experts == (std::vector<int>{0, 1}));
+  const float sum = score(2.0f) + score(0.0f);
+  CHECK(std::abs(choice.weights[0] - score(2.0f) / sum * 2.5f) < 1e-6f);
+  CHECK(std::abs(choice.weights[0] + choice.weights[1] - 2.5f) < 1e-6f);
+}
+
+TEST(whatever_the_logits_are_the_experts_differ_and_ascend) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinite = std::numeric_limits<float>::infinity();
+  for (const bool corrected : {false, true}) {
+    const Architecture a = corrected ? sigmoid(3, true, 1.0f) : [] { Architecture b{}; b.top_k = 3; return b; }();
+    const Choice lost = choose(a, {nan, nan, nan, nan}, corrected ? std::vector<float>(4, nan) : std::vector<float>{});
+    CHECK(lost.experts == (std::vector<int>{0, 1, 2}));
+  }
+  const Choice none = choose(sigmoid(2, true, 1.0f), {-infinite, -infinite, -infinite}, {0.0f, 1.0f, 2.0f});
+  CHECK(none.experts == (std::vector<int>{1, 2}));
+  CHECK(none.weights == (std::vector<float>{0.0f, 0.0f}));
+}

@@ -1,0 +1,71 @@
+"""What the class of a model_type fixes, and its defaults for fields that a config.json leaves out.
+
+As in the model classes of transformers 5.24.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    qk_norm: bool | str  # of each head, before RoPE; or the config's field that says so
+    always_renormalize: bool = False
+    renormalize: bool = False  # where norm_topk_prob is absent
+    rms_epsilon: float = 1e-6
+    rope_theta: float = 10_000.0
+    head_dim: int | None = None  # None: hidden_size / heads
+    moe_ffn_field: str = "moe_intermediate_size"
+    shared_ffn_field: str | None = None
+    shared_experts: int | None = None  # default of n_shared_experts, each as wide as a routed one; None: no such field
+    first_dense: int | None = None  # default of first_k_dense_replace; None: mlp_only_layers says it
+    bias_field: str | None = None  # says whether queries, keys and values have biases; None: the tensors do
+    prediction_layers: int = 0  # default of num_nextn_predict_layers: behind the last layer, not used
+    needs_config: bool = False  # the arch block cannot say all of it: the scout's metadata must hold the config
+    sigmoid_router: bool = False  # with a correction bias, which the choice alone uses
+    whole_qk_norm: bool = False  # over all heads together
+    rotary_share: float = 1.0  # of each head, where the config does not say
+    only: dict[str, object] = field(default_factory=dict)  # fields that have this value where they are there
+
+
+FAMILIES = {
+    "qwen3_moe": Family(qk_norm=True),
+    "qwen2_moe": Family(qk_norm=False, shared_ffn_field="shared_expert_intermediate_size"),
+    "mixtral": Family(
+        qk_norm=False,
+        always_renormalize=True,
+        rms_epsilon=1e-5,
+        rope_theta=1e6,
+        moe_ffn_field="intermediate_size",
+    ),
+    "glm4_moe": Family(
+        qk_norm="use_qk_norm",
+        renormalize=True,
+        rms_epsilon=1e-5,
+        shared_experts=1,
+        first_dense=1,
+        bias_field="attention_bias",
+        prediction_layers=1,
+        needs_config=True,
+        sigmoid_router=True,
+        rotary_share=0.5,
+        only={"n_group": 1, "topk_group": 1, "scoring_func": "sigmoid"},
+    ),
+    "minimax_m2": Family(
+        qk_norm=False,
+        always_renormalize=True,
+        rope_theta=5e6,
+        head_dim=128,
+        moe_ffn_field="intermediate_size",
+        needs_config=True,
+        sigmoid_router=True,
+        whole_qk_norm=True,
+        only={"scoring_func": "sigmoid", "routed_scaling_factor": 1},
+    ),
+}
+
+
+def of(model_type: str) -> Family | None:
+    """None where the arch block tells everything."""
+    return FAMILIES.get(model_type)

@@ -1,0 +1,163 @@
+"""Tiny checkpoints of the families whose class does more than the arch block says; the same bytes wherever made.
+
+Names, dtypes and configs are those of released checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from fleet.vaultfile import scout
+from fleet.vaultfile.scout import TensorSpec
+
+HIDDEN, VOCABULARY, EXPERTS, HEAD_DIM = 64, 128, 8, 32
+SIZES = {
+    "hidden_size": HIDDEN,
+    "vocab_size": VOCABULARY,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": HEAD_DIM,
+    "num_experts_per_tok": 3,
+    "max_position_embeddings": 4096,
+    "eos_token_id": [127],
+    "hidden_act": "silu",
+}
+GLM = SIZES | {
+    "model_type": "glm4_moe",
+    "architectures": ["Glm4MoeForCausalLM"],
+    "n_routed_experts": EXPERTS,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 64,
+    "intermediate_size": 96,
+    "num_nextn_predict_layers": 1,
+    "rope_theta": 1e4,
+    "rms_norm_eps": 1e-5,
+}
+CONFIGS = {
+    # As GLM-4.5 and 4.6: norms, biases, several dense layers; with another scale than 1.
+    "glm4_moe": GLM
+    | {
+        "num_hidden_layers": 4,
+        "first_k_dense_replace": 2,
+        "use_qk_norm": True,
+        "attention_bias": True,
+        "partial_rotary_factor": 0.5,
+        "norm_topk_prob": True,
+        "n_group": 1,
+        "topk_group": 1,
+        "routed_scaling_factor": 1.5,
+    },
+    # As GLM-4.5-Air, and whatever may be left out is left to the class's defaults.
+    "glm4_moe_air": GLM | {"num_hidden_layers": 3},
+    "minimax_m2": SIZES
+    | {
+        "model_type": "minimax_m2",
+        "architectures": ["MiniMaxM2ForCausalLM"],
+        "num_hidden_layers": 3,
+        "intermediate_size": 64,
+        "num_local_experts": EXPERTS,
+        "rotary_dim": 16,
+        "rope_theta": 5e6,
+        "rms_norm_eps": 1e-6,
+        "scoring_func": "sigmoid",
+        "use_qk_norm": True,
+        "qk_norm_type": "per_layer",
+        "use_routing_bias": True,
+        "shared_intermediate_size": 0,
+        "attn_type_list": [1, 1, 1],
+    },
+}
+
+
+def write(folder: Path, name: str) -> Path:
+    """config.json and model.safetensors of CONFIGS[name]."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = CONFIGS[name]
+    (folder / "config.json").write_text(json.dumps(config))
+    specs = [TensorSpec(name, _dtype(name), shape) for name, shape in sorted(_shapes(config))]
+    with open(folder / "model.safetensors", "wb") as file:
+        scout.write(file, specs, _tensors(specs), {"format": "pt"})
+    return folder
+
+
+def _dtype(name: str) -> str:
+    return "F32" if name.endswith("e_score_correction_bias") else "BF16"
+
+
+def _tensors(specs: list[TensorSpec]) -> Iterator[np.ndarray]:
+    bits = np.random.PCG64(7)
+    for spec in specs:
+        values = _values(spec, bits)
+        yield values if spec.dtype == "F32" else scout.to_bfloat16(values)
+
+
+def _values(spec: TensorSpec, bits: np.random.PCG64) -> np.ndarray:
+    """The raw stream is the same in every version of numpy. Uniform, so that activations keep their size."""
+    raw = bits.random_raw(int(np.prod(spec.shape))).reshape(spec.shape)
+    even = ((raw >> np.uint64(40)) / np.float64(1 << 23) - 1).astype(np.float32)  # within -1 and 1
+    if spec.name.endswith("norm.weight"):
+        return 1 + even / 2
+    if len(spec.shape) == 1:  # a bias of the attention, or of the choice of experts
+        return even / 2
+    sharper = 4 if spec.name.endswith(".gate.weight") else 1  # a router's choice must not hang on the last bit of a sum
+    return even * np.float32(sharper * (3 / spec.shape[-1]) ** 0.5)
+
+
+def _shapes(config: dict) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield "model.embed_tokens.weight", (VOCABULARY, HIDDEN)
+    yield "lm_head.weight", (VOCABULARY, HIDDEN)
+    yield "model.norm.weight", (HIDDEN,)
+    layer = _minimax_layer if config["model_type"] == "minimax_m2" else _glm_layer
+    layers = config["num_hidden_layers"]
+    for number in range(layers + config.get("num_nextn_predict_layers", 0)):
+        for name, shape in layer(config, number):
+            yield f"model.layers.{number}.{name}", shape
+    if "num_nextn_predict_layers" in config:
+        for name, shape in {"eh_proj": (HIDDEN, 2 * HIDDEN), "enorm": (HIDDEN,), "hnorm": (HIDDEN,)}.items():
+            yield f"model.layers.{layers}.{name}.weight", shape
+
+
+def _attention(config: dict) -> dict[str, tuple[int, ...]]:
+    heads = {n: HEAD_DIM * config[f"num_{kind}_heads"] for n, kind in (("q", "attention"), ("k", "key_value"))}
+    widths = heads | {"v": heads["k"]}
+    shapes = {f"self_attn.{n}_proj.weight": (width, HIDDEN) for n, width in widths.items()}
+    if config.get("attention_bias"):
+        shapes |= {f"self_attn.{n}_proj.bias": (width,) for n, width in widths.items()}
+    if config.get("use_qk_norm"):
+        whole = config["model_type"] == "minimax_m2"
+        shapes |= {f"self_attn.{n}_norm.weight": (heads[n] if whole else HEAD_DIM,) for n in "qk"}
+    norms = {f"{n}_layernorm.weight": (HIDDEN,) for n in ("input", "post_attention")}
+    return shapes | norms | {"self_attn.o_proj.weight": (HIDDEN, heads["q"])}
+
+
+def _mlp(prefix: str, width: int, names: tuple[str, str, str]) -> dict[str, tuple[int, ...]]:
+    shapes = ((width, HIDDEN), (width, HIDDEN), (HIDDEN, width))
+    return {f"{prefix}.{name}.weight": shape for name, shape in zip(names, shapes, strict=True)}
+
+
+def _experts(prefix: str, width: int, names: tuple[str, str, str]) -> dict[str, tuple[int, ...]]:
+    shapes = {f"{prefix}.gate.weight": (EXPERTS, HIDDEN)}
+    for expert in range(EXPERTS):
+        shapes |= _mlp(f"{prefix}.experts.{expert}", width, names)
+    return shapes
+
+
+def _glm_layer(config: dict, number: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    names, width = ("gate_proj", "up_proj", "down_proj"), config["moe_intermediate_size"]
+    yield from _attention(config).items()
+    if number < config.get("first_k_dense_replace", 1):
+        yield from _mlp("mlp", config["intermediate_size"], names).items()
+        return
+    yield "mlp.gate.e_score_correction_bias", (EXPERTS,)
+    yield from _experts("mlp", width, names).items()
+    yield from _mlp("mlp.shared_experts", width, names).items()
+
+
+def _minimax_layer(config: dict, _: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield from _attention(config).items()
+    yield "block_sparse_moe.e_score_correction_bias", (EXPERTS,)
+    yield from _experts("block_sparse_moe", config["intermediate_size"], ("w1", "w3", "w2")).items()

@@ -1,0 +1,156 @@
+"""Families that the arch block does not tell all of, against the models' own classes and the reference in numpy."""
+
+import json
+import subprocess
+
+import native_engine
+import numpy as np
+import pytest
+
+from fleet.vaultfile import scout
+from fleet.vaultfile.writer import scout_path_of
+from tests.families import vaults
+from tests.reference import ReferenceModel
+
+pytestmark = pytest.mark.native
+IDS = [int(i) for i in np.random.default_rng(3).integers(0, 128, 40)]
+
+
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory):
+    """vault(name, bits): of a tiny checkpoint, made once."""
+    made = {}
+
+    def get(name, bits=4):
+        if (name, bits) not in made:
+            made[name, bits] = vaults.make(tmp_path_factory.mktemp(name), name, bits)
+        return made[name, bits]
+
+    return get
+
+
+def runs(program, smoe, kernels):
+    command = [program, "--vault", smoe, "--kernels", kernels, "--tokens-in", "1", "--tokens", "0"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=native_engine.TIMEOUT)
+    assert run.returncode == 0 or "this machine does not run" in run.stderr
+    return run.returncode == 0
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("name", vaults.NAMES)
+@pytest.mark.parametrize(
+    "flags",
+    [(), ("--exact",), ("--ring", 1, "--threads", 1, "--chunk", 7), ("--ring", 5, "--chunk", 1, "--threads", 3)],
+    ids=["default", "exact", "ring of one", "tokens one by one"],
+)
+def test_every_greedy_id(start, vault, name, bits, flags):
+    engine = start(vault(name, bits), *flags)
+    for case in vaults.golden(name, bits):
+        answer = engine.generate(max(1, len(case["greedy_ids"])), case["prompt_ids"], t=0, ignore_eos=1)
+        assert answer.ids[: len(case["greedy_ids"])] == case["greedy_ids"]
+
+
+@pytest.mark.parametrize("name", vaults.NAMES)
+@pytest.mark.parametrize("kernels", ["scalar", "avx2", "avx512", "amx", "neon"])
+def test_every_kernel_set(program, start, vault, name, kernels):
+    if not runs(program, vault(name), kernels):
+        pytest.skip("this machine does not run it")
+    engine = start(vault(name), "--kernels", kernels)
+    for case in vaults.golden(name, 4):
+        answer = engine.generate(max(1, len(case["greedy_ids"])), case["prompt_ids"], t=0, ignore_eos=1)
+        assert answer.ids[: len(case["greedy_ids"])] == case["greedy_ids"]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("name", vaults.NAMES)
+def test_first_logits(program, vault, tmp_path, name, bits):
+    for case in vaults.golden(name, bits):
+        got = native_engine.logits(program, vault(name, bits), case["prompt_ids"], tmp_path / "logits", "--exact")[-1]
+        expected = np.array(case["first_logits"])
+        assert abs(got - expected).max() <= 1e-4 * abs(expected).max()
+
+
+# RoPE's turned part and the rest of a head must wrap together.
+@pytest.mark.parametrize("chunk", [1, 5, 512])
+@pytest.mark.parametrize("name", vaults.NAMES)
+def test_the_window_slides_exactly(program, vault, tmp_path, name, chunk):
+    smoe = vault(name)
+    flags = ("--exact", "--ctx", 8, "--chunk", chunk, "--ring", 3)
+    got = native_engine.logits(program, smoe, IDS, tmp_path / "logits", *flags)
+    expected = ReferenceModel(smoe, scout_path_of(smoe)).logits(IDS, window=8)
+    assert abs(got - expected).max() <= 1e-3 * abs(expected).max()
+
+
+@pytest.mark.parametrize("trunk", ["stored", "q8"])
+@pytest.mark.parametrize("name", vaults.NAMES)
+def test_the_router_is_never_rounded(program, vault, tmp_path, name, trunk):
+    smoe = vault(name)
+    got = native_engine.logits(program, smoe, IDS, tmp_path / "logits", "--exact", "--trunk", trunk)
+    expected = ReferenceModel(smoe, scout_path_of(smoe), trunk_bits={"stored": None, "q8": 8}[trunk]).logits(IDS)
+    assert abs(got - expected).max() <= 1e-3 * abs(expected).max()
+
+
+def changed_scout(smoe, folder, config):
+    """The scout of `smoe` with another config; None: with none."""
+    header = scout.read_header(scout_path_of(smoe))
+    metadata = {k: v for k, v in header.metadata.items() if k != "config"}
+    metadata |= {} if config is None else {"config": config}
+    specs = [scout.TensorSpec(name, info.dtype, info.shape) for name, info in header.tensors.items()]
+    path = folder / "changed.scout.safetensors"
+    with open(scout_path_of(smoe), "rb") as source, open(path, "wb") as target:
+        scout.write(target, specs, (header.read_raw(source, spec.name) for spec in specs), metadata)
+    return path
+
+
+def refusal(program, *flags):
+    command = [str(word) for word in (program, *flags, "--tokens-in", 1)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=native_engine.TIMEOUT)
+    assert (run.returncode, run.stdout) == (1, "")
+    return run.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("config", [None, "{", "[]"])
+@pytest.mark.parametrize("name", vaults.NAMES)
+def test_without_its_config_it_is_refused(program, vault, tmp_path, name, config):
+    line = refusal(program, "--vault", vault(name), "--scout", changed_scout(vault(name), tmp_path, config))
+    family = "minimax_m2" if name == "minimax_m2" else "glm4_moe"
+    assert f"model_type {family}: the arch block cannot say all of it" in line
+    assert "--config" in line
+
+
+def test_a_config_that_is_given_serves_as_well(program, vault, tmp_path):
+    smoe = vault("glm4_moe")
+    bare = changed_scout(smoe, tmp_path, None)
+    config = smoe.parent / "checkpoint" / "config.json"
+    expected = native_engine.logits(program, smoe, IDS, tmp_path / "a")
+    got = native_engine.logits(program, smoe, IDS, tmp_path / "b", "--scout", bare, "--config", config)
+    assert np.array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"model_type": "qwen3_moe"}, 'model_type: "qwen3_moe", but the vault is of "glm4_moe"'),
+        ({"n_group": 8, "topk_group": 4}, "n_group"),
+        ({"topk_group": 2}, "topk_group"),
+        ({"scoring_func": "softmax"}, "scoring_func"),
+        ({"partial_rotary_factor": 1.5}, "partial_rotary_factor"),
+        ({"partial_rotary_factor": 0.1}, "rotary dimension: 3 is odd"),
+        ({"partial_rotary_factor": 0.01}, "rotary dimension"),
+        ({"routed_scaling_factor": -1}, "routed_scaling_factor"),
+        ({"routed_scaling_factor": "1"}, "routed_scaling_factor: not a number"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters"),
+        ({"clip_qkv": 8.0}, "clip_qkv"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_line(program, vault, tmp_path, change, named):
+    smoe = vault("glm4_moe")
+    config = json.loads((smoe.parent / "checkpoint" / "config.json").read_text()) | change
+    line = refusal(program, "--vault", smoe, "--scout", changed_scout(smoe, tmp_path, json.dumps(config)))
+    assert named in line
+
+
+def test_the_config_of_such_a_family_beside_another_vault_is_refused(program, golden, vault):
+    config = vault("glm4_moe").parent / "checkpoint" / "config.json"
+    line = refusal(program, "--vault", golden("q4").vault, "--config", config)
+    assert 'model_type: "glm4_moe", but the vault is of "qwen3_moe"' in line
