@@ -1,5 +1,5 @@
 // Grouped-query attention with optional RMS norm of queries and keys before RoPE, per head (Qwen3, GLM) or over the whole
-// projection (MiniMax), RoPE over all of a head or its first part, optional biases.
+// projection (MiniMax, OLMoE), RoPE over all of a head or its first part, optional biases.
 #include "attention.h"
 
 #include <algorithm>

@@ -9,17 +9,15 @@ namespace {
 struct Family {
   std::string_view model_type;
   ClassDefaults defaults;
-  bool qk_norm_whole;
+  bool sigmoid_router, qk_norm_whole;
   double rotary_share;  // of a head, where the config does not say
 };
 
 constexpr Family kFamilies[] = {
-    {"glm4_moe", {.renormalize = true, .rope_theta = 1e4, .rms_epsilon = 1e-5}, false, 0.5},
-    {"minimax_m2", {.renormalize = true, .rope_theta = 5e6, .rms_epsilon = 1e-6}, true, 1.0},
+    {"glm4_moe", {.renormalize = true, .rope_theta = 1e4, .rms_epsilon = 1e-5}, true, false, 0.5},
+    {"minimax_m2", {.renormalize = true, .rope_theta = 5e6, .rms_epsilon = 1e-6}, true, true, 1.0},
+    {"olmoe", {.renormalize = false, .rope_theta = 1e4, .rms_epsilon = 1e-5}, false, true, 1.0},
 };
-
-// Fields that are of a feature for other families (features.cpp).
-constexpr std::string_view kRead[] = {"partial_rotary_factor", "scoring_func", "routed_scaling_factor"};
 
 const Family* find_family(std::string_view model_type) {
   const auto* const found = std::find_if(std::begin(kFamilies), std::end(kFamilies),
@@ -77,12 +75,15 @@ Error apply_family(const CheckpointConfig& config, Architecture* out) {
   out->qk_norm_whole = family->qk_norm_whole;
   out->qk_norm = out->qk_norm || family->qk_norm_whole;
   read_rotary_dim(*family, reader, out);
-  read_sigmoid_router(reader, out);
+  if (family->sigmoid_router) read_sigmoid_router(reader, out);
   return reader.error();
 }
 
 bool family_reads(std::string_view model_type, std::string_view field) {
-  return find_family(model_type) && std::find(std::begin(kRead), std::end(kRead), field) != std::end(kRead);
+  const Family* const family = find_family(model_type);
+  if (!family) return false;
+  const bool of_router = field == "scoring_func" || field == "routed_scaling_factor";
+  return field == "partial_rotary_factor" || (of_router && family->sigmoid_router);
 }
 
 }  // namespace smoe

@@ -63,6 +63,15 @@ FAMILIES = {
         whole_qk_norm=True,
         only={"scoring_func": "sigmoid", "routed_scaling_factor": 1},
     ),
+    "olmoe": Family(
+        qk_norm=False,
+        rms_epsilon=1e-5,
+        moe_ffn_field="intermediate_size",
+        bias_field="attention_bias",
+        needs_config=True,
+        whole_qk_norm=True,
+        only={"clip_qkv": None},
+    ),
 }
 
 

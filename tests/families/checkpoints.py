@@ -70,6 +70,21 @@ CONFIGS = {
         "shared_intermediate_size": 0,
         "attn_type_list": [1, 1, 1],
     },
+    "olmoe": SIZES
+    | {
+        "model_type": "olmoe",
+        "architectures": ["OlmoeForCausalLM"],
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "intermediate_size": 64,
+        "num_experts": EXPERTS,
+        "norm_topk_prob": False,
+        "attention_bias": False,
+        "clip_qkv": None,
+        "rope_theta": 1e4,
+        "rms_norm_eps": 1e-5,
+    },
 }
 
 
@@ -111,7 +126,7 @@ def _shapes(config: dict) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "model.embed_tokens.weight", (VOCABULARY, HIDDEN)
     yield "lm_head.weight", (VOCABULARY, HIDDEN)
     yield "model.norm.weight", (HIDDEN,)
-    layer = _minimax_layer if config["model_type"] == "minimax_m2" else _glm_layer
+    layer = {"glm4_moe": _glm_layer, "minimax_m2": _minimax_layer, "olmoe": _olmoe_layer}[config["model_type"]]
     layers = config["num_hidden_layers"]
     for number in range(layers + config.get("num_nextn_predict_layers", 0)):
         for name, shape in layer(config, number):
@@ -127,8 +142,8 @@ def _attention(config: dict) -> dict[str, tuple[int, ...]]:
     shapes = {f"self_attn.{n}_proj.weight": (width, HIDDEN) for n, width in widths.items()}
     if config.get("attention_bias"):
         shapes |= {f"self_attn.{n}_proj.bias": (width,) for n, width in widths.items()}
-    if config.get("use_qk_norm"):
-        whole = config["model_type"] == "minimax_m2"
+    whole = config["model_type"] in ("minimax_m2", "olmoe")
+    if whole or config.get("use_qk_norm"):
         shapes |= {f"self_attn.{n}_norm.weight": (heads[n] if whole else HEAD_DIM,) for n in "qk"}
     norms = {f"{n}_layernorm.weight": (HIDDEN,) for n in ("input", "post_attention")}
     return shapes | norms | {"self_attn.o_proj.weight": (HIDDEN, heads["q"])}
@@ -161,3 +176,8 @@ def _minimax_layer(config: dict, _: int) -> Iterator[tuple[str, tuple[int, ...]]
     yield from _attention(config).items()
     yield "block_sparse_moe.e_score_correction_bias", (EXPERTS,)
     yield from _experts("block_sparse_moe", config["intermediate_size"], ("w1", "w3", "w2")).items()
+
+
+def _olmoe_layer(config: dict, _: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield from _attention(config).items()
+    yield from _experts("mlp", config["intermediate_size"], ("gate_proj", "up_proj", "down_proj")).items()
