@@ -10,7 +10,7 @@ from .results import DONE, Results, Row, spread
 
 TUNED = "llama.cpp tuned"
 RING = "ring"  # tells its own table
-DEMO = "demo"  # another geometry than the ceilings'
+UNBOUNDED = ("demo", "depth")  # another geometry than the ceilings', and a context, which they leave out
 PEERS = ("llama.cpp", "llama.cpp mmap", TUNED)
 
 
@@ -83,7 +83,9 @@ def _ceilings(results: Results, layers: int) -> list[str]:
         default=0,
     )
     cases = (
-        (row.suite, row.case, row.subject) for row in results.rows if row.metric == "decode_tok_s" and row.suite != DEMO
+        (row.suite, row.case, row.subject)
+        for row in results.rows
+        if row.metric == "decode_tok_s" and row.suite not in UNBOUNDED
     )
     known = memory > 0 and disk > 0
     lines = [
