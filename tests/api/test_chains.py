@@ -3,6 +3,7 @@
 import openai
 import pytest
 from engine_script import THINK_AND_CALL, finished, prefill, text
+from wire import create, said
 
 from engine.messages import ReasoningDelta, ToolCallDelta, ToolCallStart
 
@@ -16,21 +17,10 @@ def sdk(base_url, script):
     return openai.OpenAI(base_url=f"{base_url}/v1", api_key="one", max_retries=0)
 
 
-def create(sdk, stream, **fields):
-    if not stream:
-        return sdk.responses.create(model="m", **fields)
-    with sdk.responses.stream(model="m", **fields) as events:
-        return events.get_final_response()
-
-
 def by_hand(sdk, script, **fields):
     """The messages of a client that sends everything itself."""
     sdk.responses.create(model="m", store=False, **fields)
     return script.request.messages
-
-
-def said(text):
-    return {"role": "user", "content": text}
 
 
 @pytest.mark.parametrize("stream", [False, True])

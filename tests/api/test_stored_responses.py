@@ -4,7 +4,7 @@ import openai
 import pytest
 from engine_script import HELLO, THINK_AND_CALL, finished, prefill
 from openai.types.responses import Response
-from wire import post_stream
+from wire import create, post_stream, said
 
 from engine.messages import ReasoningDelta
 from fleet.keys import Key, KeyRefused
@@ -22,17 +22,6 @@ def sdk(base_url, script):
 @pytest.fixture
 def other(base_url, script):
     return openai.OpenAI(base_url=f"{base_url}/v1", api_key="two", max_retries=0)
-
-
-def create(sdk, stream, **fields):
-    if not stream:
-        return sdk.responses.create(model="m", **fields)
-    with sdk.responses.stream(model="m", **fields) as events:
-        return events.get_final_response()
-
-
-def said(text):
-    return {"role": "user", "content": text}
 
 
 def assert_missing(sdk, identity):

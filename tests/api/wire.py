@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import httpx
+import openai
+from openai.types.responses import Response
 
 
 def events(text: str) -> list[tuple[str | None, Any]]:
@@ -32,3 +34,15 @@ def chat(**fields: Any) -> dict[str, Any]:
 
 def claude(**fields: Any) -> dict[str, Any]:
     return {"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "hi"}], **fields}
+
+
+def create(sdk: openai.OpenAI, stream: bool, **fields: Any) -> Response:
+    """A response as the SDK has it in the end."""
+    if not stream:
+        return sdk.responses.create(model="m", **fields)
+    with sdk.responses.stream(model="m", **fields) as events:
+        return events.get_final_response()
+
+
+def said(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
