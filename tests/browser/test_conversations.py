@@ -94,6 +94,60 @@ def test_the_list_keeps_focus_and_clicks_while_a_reply_grows(console):
     expect(short).to_be_focused()
 
 
+SLOW_READING = """(slow) => Object.defineProperty(IDBRequest.prototype, "onsuccess", { set(then) {
+    const reads = this.transaction?.mode === "readonly";
+    this.addEventListener("success", (event) => {
+        const wait = reads ? slow[this.result?.title] : 0;
+        wait ? setTimeout(() => then.call(this, event), wait) : then.call(this, event);
+    });
+} })"""
+
+
+def read_slowly(console, **milliseconds):
+    """A browser whose database takes its time for the conversations of these titles."""
+    console.page.evaluate(SLOW_READING, {title.replace("_", " "): wait for title, wait in milliseconds.items()})
+
+
+def test_escape_stops_the_reply_of_a_conversation_that_was_just_opened(console):
+    console.ask("say short")
+    console.button("New conversation").click()
+    console.send("say endless")
+    expect(console.reply).to_contain_text("word1")
+    titles(console).filter(has_text="say short").click()
+    expect(console.text).to_contain_text("Paris")
+    read_slowly(console, say_endless=2000)
+    titles(console).filter(has_text="say endless").click()
+    console.page.keyboard.press("Escape")
+    expect(console.reply).to_contain_text("Stopped.")
+
+
+def test_the_conversation_that_was_chosen_last_is_the_one_that_opens(console):
+    for text in ("say short", "say markdown", "say length"):
+        console.ask(text)
+        console.button("New conversation").click()
+    read_slowly(console, say_short=1500, say_length=700)
+    for text in ("say short", "say length", "say markdown"):
+        titles(console).filter(has_text=text).click()
+    expect(console.page.locator("#title")).to_have_text("say markdown")
+    console.page.wait_for_timeout(2000)
+    expect(console.page.locator("#title")).to_have_text("say markdown")
+
+
+def test_another_tabs_message_stays_in_its_conversation(console, stub):
+    """Whose word comes while this tab reads it and goes on to another conversation."""
+    console.ask("say short")
+    other = Console(console.page.context.new_page()).open(console.page.url)
+    expect(other.text).to_contain_text("Paris")
+    read_slowly(console, say_short=1500)
+    other.send("say endless")
+    expect(other.reply).to_contain_text("word1")
+    console.button("New conversation").click()
+    console.page.wait_for_timeout(2000)
+    expect(console.messages).to_have_count(0)
+    console.ask("say length")
+    assert [message["content"] for message in stub.requests[-1]["messages"]] == ["say length"]
+
+
 def test_a_conversation_that_is_deleted_in_mid_reply_can_come_back(console):
     console.send("say endless")
     expect(console.reply).to_contain_text("word30")

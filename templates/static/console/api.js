@@ -45,7 +45,7 @@ async function request(path, options = {}) {
   return response;
 }
 
-export const getJson = async (path, signal) => (await request(path, { signal })).json();
+export const getJson = async (path) => (await request(path)).json();
 
 /** Yields the chunks of one streamed chat completion. Throws Failure, or AbortError once `signal` fires. */
 export async function* streamChat(body, signal) {

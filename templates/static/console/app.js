@@ -1,5 +1,5 @@
 // Joins the parts: which conversation is open, what a person asks of it, and what is shown then.
-import { getJson, readKey } from "./api.js";
+import { readKey } from "./api.js";
 import { Composer } from "./composer.js";
 import { $, announce, copy, h, icon, toast } from "./dom.js";
 import { count } from "./format.js";
@@ -80,13 +80,19 @@ async function refresh() {
 
 // --- conversations
 
+let turn;
+/** The last one asked for wins; one that this tab answers opens at once, so that Escape finds it. */
 async function open(id) {
-  const found = id ? await store.get(id) : null;
-  conversation = replies.get(id)?.conversation ?? found ?? { ...tree.blank(), model: conversation.model };
-  elsewhere = found ? await settle(conversation) : false;
+  const mine = (turn = {});
+  const stored = id && !replies.has(id) && (await store.get(id));
+  const theirs = stored && (await settle(stored));
+  if (mine !== turn) return;
+  conversation = replies.get(id)?.conversation ?? (stored || { ...tree.blank(), model: conversation.model });
+  elsewhere = theirs;
   watch();
-  history.replaceState(null, "", found ? `#${conversation.id}` : location.pathname);
-  composer.open(found ? conversation.id : "new");
+  const known = conversation.id === id;
+  history.replaceState(null, "", known ? `#${id}` : location.pathname);
+  composer.open(known ? id : "new");
   transcript.pinned = true;
   show();
   transcript.toEnd();
@@ -112,8 +118,11 @@ async function settle(conversation) {
 function watch() {
   clearTimeout(watch.timer);
   if (!elsewhere) return;
+  const owner = conversation;
   watch.timer = setTimeout(async () => {
-    elsewhere = await settle(conversation);
+    const theirs = await settle(owner);
+    if (owner !== conversation) return;
+    elsewhere = theirs;
     show();
     watch();
   }, 3000);
@@ -171,7 +180,7 @@ function choose(model) {
 // --- replies
 
 function send({ text, files }) {
-  tree.add(conversation, { role: "user", text, ...(files && { files }) });
+  tree.add(conversation, { role: "user", text, files });
   conversation.title ||= (text || files[0].name).split("\n")[0].slice(0, 80);
   transcript.pinned = true;
   answer();
@@ -179,7 +188,7 @@ function send({ text, files }) {
 
 function edit(node, text) {
   conversation.leaf = node.parent;
-  tree.add(conversation, { role: "user", text, ...(node.files && { files: node.files }) });
+  tree.add(conversation, { role: "user", text, files: node.files });
   answer();
 }
 
@@ -199,7 +208,7 @@ function answer() {
   const messages = tree.history(conversation, conversation.leaf);
   const model = models.of(conversation);
   const notes = model && models.switchesTo(model) ? [switchNotice(model).replace("The next message switches", "Switched")] : undefined;
-  run(tree.add(conversation, { role: "assistant", ...(notes && { notes }) }), messages);
+  run(tree.add(conversation, { role: "assistant", notes }), messages);
 }
 
 async function run(node, messages) {
@@ -214,8 +223,7 @@ async function run(node, messages) {
   save(owner).then(() => owner === conversation && (composer.draft = `smoe.draft.${owner.id}`));
   const clock = setInterval(() => tick(owner, reply), 100);
   const keeper = setInterval(() => keep(owner, node), 1000);
-  const model = models.of(owner)?.id;
-  await reply.stream({ ...(model && { model }), messages, ...owner.sampling });
+  await reply.stream({ model: models.of(owner)?.id, messages, ...owner.sampling });
   clearInterval(clock);
   clearInterval(keeper);
   finished(owner, node);
@@ -286,7 +294,7 @@ async function otherTab({ type, id }) {
 
 /** Shows what another tab wrote, and follows it where it went on from what is shown here. */
 function takeIn(stored) {
-  if (!stored) return;
+  if (stored?.id !== conversation.id) return;
   tree.merge(conversation, stored);
   conversation.version = stored.version;
   const theirs = tree.path(conversation, stored.leaf);

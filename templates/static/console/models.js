@@ -6,8 +6,6 @@ import { getJson } from "./api.js";
 /** Whether a vault's experts, trunk and window fit this machine's memory together: else experts stream from disk. */
 const fits = (model, installed) => (installed && model.memory_bytes ? model.memory_bytes < 0.85 * installed : undefined);
 
-const normal = (entry) => ({ ...entry, size: entry.vault_bytes + entry.scout_bytes });
-
 export class Models {
   constructor(chosen) {
     this.list = [];
@@ -18,7 +16,7 @@ export class Models {
   }
 
   async refresh() {
-    this.list = (await getJson("/v1/models")).data.map(normal);
+    this.list = (await getJson("/v1/models")).data;
     this.known = true;
   }
 
@@ -37,7 +35,8 @@ export class Models {
   }
 
   anatomy(model) {
-    const { quant, model_type: type, moe_layers: layers, experts_per_layer: experts, size } = model;
+    const { quant, model_type: type, moe_layers: layers, experts_per_layer: experts, vault_bytes, scout_bytes } = model;
+    const size = vault_bytes + scout_bytes;
     return [type, layers && `${layers} layers × ${experts} experts`, quant, size && bytes(size)].filter(Boolean).join(" · ");
   }
 
@@ -58,7 +57,7 @@ export class Models {
       $("models").hidePopover();
       this.chosen(model);
     };
-    return h("button", { role: "menuitemradio", "aria-checked": String(checked), title: model.lineage || model.description || "", onclick },
+    return h("button", { role: "menuitemradio", "aria-checked": String(checked), title: model.lineage || model.description, onclick },
       h("span", { className: "row" }, h("strong", {}, model.id), h("span", { className: "tag" }, model.quant), ...tags),
       h("small", {}, this.anatomy({ ...model, quant: "" })),
       model.lineage && h("small", {}, model.lineage));

@@ -11,7 +11,7 @@ const temperature = ({ cached }) => (cached ? `warm, ${count(cached)} cached` : 
 const live = {
   queue: (run) => [run.position ? `Queued, position ${run.position}` : "Waiting for the server"],
   boot: (run) => [`Booting ${run.model ?? "the vault"}`],
-  prefill: (run) => [run.total ? `Prefilling ${count(run.done)} of ${count(run.total)}` : "Prefilling", run.total ? temperature(run) : ""],
+  prefill: (run) => (run.total ? [`Prefilling ${count(run.done)} of ${count(run.total)}`, temperature(run)] : ["Prefilling"]),
   decode: (run) => [tokens(run.tokens), `${rate(run.tokens, run.ms.decode)} tok/s`, `first after ${seconds(run.first)}`],
 };
 

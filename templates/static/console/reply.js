@@ -95,8 +95,7 @@ export class Reply {
   end(status) {
     this.tick();
     this.settle(this.timings ?? {}, this.figures ?? {});
-    this.node.status = status;
-    this.node.changed = Date.now();
+    Object.assign(this.node, { status, changed: Date.now() });
     this.run.phase = "end";
     this.changed("end");
   }

@@ -71,7 +71,7 @@ export class Transcript {
   viewOf(node) {
     const known = this.views.get(node.id);
     if (known?.node === node) return known;
-    const view = node.role === "user" ? new UserView(node, this.actions) : new ReplyView(node, this.actions);
+    const view = new (node.role === "user" ? UserView : ReplyView)(node, this.actions);
     this.views.set(node.id, view);
     return view;
   }

@@ -26,7 +26,7 @@ const isConversation = (value) => isObject(value) && [value.id, value.title, val
 function kept({ id, parent, role, text, reasoning, files, time, changed, status, finish, deleted, runs }) {
   const records = (Array.isArray(runs) ? runs : []).filter((run) => run?.phase === "end" && isObject(run.ms));
   const ended = status === "error" || status === "streaming" ? "interrupted" : status;
-  return { id, parent, role, text, time, changed, finish, deleted, status: ended, ...(reasoning && { reasoning }), ...(files && { files }), ...(role === "assistant" && { runs: records }) };
+  return { id, parent, role, text, time, changed, finish, deleted, status: ended, reasoning, files, ...(role === "assistant" && { runs: records }) };
 }
 
 /** Takes in a file's conversations, merged with those of the same id. The number taken, 0 where the file has another shape. */
