@@ -13,6 +13,22 @@ def titles(console):
     return console.page.locator("#conversations button")
 
 
+SLOW_READING = """(slow) => Object.defineProperty(IDBRequest.prototype, "onsuccess", { set(then) {
+    const reads = this.transaction?.mode === "readonly";
+    this.addEventListener("success", (event) => {
+        const wait = reads ? slow[this.result?.title] : 0;
+        wait ? setTimeout(() => then.call(this, event), wait) : then.call(this, event);
+    });
+} })"""
+
+
+def read_slowly(console, **milliseconds):
+    """A browser whose database takes its time for the conversations of these titles, now and after a reload."""
+    slow = json.dumps({title.replace("_", " "): wait for title, wait in milliseconds.items()})
+    for patch in (console.page.evaluate, console.page.add_init_script):
+        patch(f"({SLOW_READING})({slow})")
+
+
 def test_a_reload_keeps_conversation_and_draft(console):
     console.ask("say short")
     console.input.fill("not sent yet")
@@ -26,11 +42,7 @@ def test_a_reload_keeps_conversation_and_draft(console):
 def test_what_is_sent_while_a_conversation_opens_goes_into_it(console, stub):
     """From a browser whose database is slow: by the button and, as the button's own click does, by the form."""
     console.ask("say short")
-    console.page.add_init_script(
-        """Object.defineProperty(IDBRequest.prototype, "onsuccess", { set(then) {
-            this.addEventListener("success", (event) => setTimeout(() => then.call(this, event), 500));
-        } })"""
-    )
+    read_slowly(console, say_short=500)
     console.page.reload(wait_until="domcontentloaded")
     console.input.fill("and then?")
     console.input.press("Enter")
@@ -50,6 +62,17 @@ def test_a_reload_in_mid_stream_keeps_the_part_that_came(console):
     console.button("Continue").click()
     console.settled()
     expect(console.reply).to_contain_text("never filled.")
+
+
+def test_an_interrupted_reply_is_read_where_the_browser_has_no_room(console):
+    console.send("say endless")
+    expect(console.reply).to_contain_text("word12")
+    console.page.add_init_script(
+        "IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError') }"
+    )
+    console.page.reload()
+    expect(console.reply).to_contain_text("Interrupted")
+    expect(console.page.locator("#toast")).to_contain_text("could not keep this conversation (full)")
 
 
 def test_a_browser_that_ends_requests_before_the_page_is_left_tells_no_error(console):
@@ -92,20 +115,6 @@ def test_the_list_keeps_focus_and_clicks_while_a_reply_grows(console):
     console.page.keyboard.press("Escape")
     expect(console.page.get_by_role("img", name="replying")).to_have_count(0)
     expect(short).to_be_focused()
-
-
-SLOW_READING = """(slow) => Object.defineProperty(IDBRequest.prototype, "onsuccess", { set(then) {
-    const reads = this.transaction?.mode === "readonly";
-    this.addEventListener("success", (event) => {
-        const wait = reads ? slow[this.result?.title] : 0;
-        wait ? setTimeout(() => then.call(this, event), wait) : then.call(this, event);
-    });
-} })"""
-
-
-def read_slowly(console, **milliseconds):
-    """A browser whose database takes its time for the conversations of these titles."""
-    console.page.evaluate(SLOW_READING, {title.replace("_", " "): wait for title, wait in milliseconds.items()})
 
 
 def test_escape_stops_the_reply_of_a_conversation_that_was_just_opened(console):

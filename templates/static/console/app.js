@@ -110,7 +110,7 @@ async function settle(conversation) {
     Object.assign(node, { status: "interrupted", changed: Date.now() });
     for (const run of node.runs) run.phase = "end";
   }
-  await store.save(conversation, false);
+  await save(conversation, false);
   return false;
 }
 
@@ -128,9 +128,9 @@ function watch() {
   }, 3000);
 }
 
-async function save(touched = conversation) {
+async function save(touched = conversation, touch) {
   try {
-    if (await store.save(touched)) return sidebar.refresh();
+    if (await store.save(touched, touch)) return sidebar.refresh();
   } catch (error) {
     return toast(`The browser could not keep this conversation (${error.message}). Export what must last.`);
   }
