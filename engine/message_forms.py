@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from itertools import islice, takewhile
 from typing import Any
 
 Message = dict[str, Any]
@@ -16,10 +17,10 @@ def attempts(messages: Messages) -> Iterator[Messages]:
     """The messages, then in the forms that stricter templates take.
 
     Merged, without late or any system messages, with an answer to every result; each with the calls as they came, with
-    ids of Mistral's length, and with the arguments as text.
+    ids of Mistral's length, with the arguments as text, and a call at a time as Llama's want them.
     """
     tried: list[Messages] = []
-    for spell in (list, _with_short_ids, _with_text_arguments):
+    for spell in (list, _with_short_ids, _with_text_arguments, _one_call_at_a_time):
         spelled = spell(messages)
         for arrange in (list, _merge, lambda m: _merge(_late_system_as_user(m)), lambda m: _merge(_fold_system(m))):
             arranged = arrange(spelled)
@@ -27,6 +28,43 @@ def attempts(messages: Messages) -> Iterator[Messages]:
                 if form not in tried:
                     tried.append(form)
                     yield form
+
+
+def for_harmony(messages: Messages) -> Messages:
+    """gpt-oss's template writes only the first call of a message, and refuses text beside reasoning and a call."""
+    return [_with_text_as_reasoning(message) for message in _one_call_at_a_time(messages)]
+
+
+def _with_text_as_reasoning(message: Message) -> Message:
+    if not message.get("tool_calls"):
+        return message
+    reasoning = "\n\n".join(filter(None, (message.get("reasoning_content"), message.get("content"))))
+    return {**message, "content": "", "reasoning_content": reasoning}
+
+
+def _one_call_at_a_time(messages: Messages) -> Messages:
+    """A message for each call, right behind it its result."""
+    single: Messages = []
+    results: Messages = []
+    for at, message in enumerate(messages):
+        calls = message.get("tool_calls") or ()
+        if len(calls) > 1:
+            results = list(takewhile(lambda m: m["role"] == "tool", islice(messages, at + 1, None)))
+            single += _split(message, results)
+        elif not any(message is result for result in results):
+            single.append(message)
+    return single
+
+
+def _split(message: Message, results: Messages) -> Messages:
+    """Results of none of the calls come last."""
+    ids = [call["id"] for call in message["tool_calls"]]
+    split: Messages = []
+    for call in message["tool_calls"]:
+        said = {"role": "assistant", "content": ""} if split else message
+        split.append({**said, "tool_calls": [call]})
+        split += [result for result in results if result.get("tool_call_id") == call["id"]]
+    return split + [result for result in results if result.get("tool_call_id") not in ids]
 
 
 def _merge(messages: Messages) -> Messages:

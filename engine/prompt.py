@@ -23,7 +23,7 @@ from fleet.catalog import ModelCard
 from .control_tokens import FORMAT_TOKENS, SEAM, Seams, control_tokens, encode_between_seams
 from .detokenizer import Vocabulary
 from .errors import InvalidRequest, ModelUnavailable
-from .message_forms import Messages, attempts
+from .message_forms import Messages, attempts, for_harmony
 from .messages import GenerationRequest
 from .replies import Profile, profile_for
 from .tool_prompt import describe_tools, knows_tools
@@ -101,6 +101,8 @@ class Codec:
     def _render(self, request: GenerationRequest) -> str:
         messages = [self._seamed(message) for message in request.messages]
         tools = self._seams.put(request.tools) if request.tool_choice.mode != "none" else []
+        if self.profile.own_channels:
+            messages = for_harmony(messages)
         if not knows_tools(self.template):
             messages, tools = describe_tools(messages, tools), []
         refusal: Exception | None = None
@@ -122,9 +124,11 @@ class Codec:
         return "tool_use" if named and any(m["role"] == "tool" or m.get("tool_calls") for m in messages) else None
 
     def _apply_template(self, messages: Messages, tools: list[dict[str, Any]], request: GenerationRequest) -> str:
-        thinking = (
-            {} if request.reasoning is None else {"enable_thinking": request.reasoning, "thinking": request.reasoning}
-        )
+        thinking: dict[str, Any] = {}
+        if request.reasoning is not None:
+            thinking = {"enable_thinking": request.reasoning, "thinking": request.reasoning}
+        if request.reasoning is False and self.profile.own_channels:  # gpt-oss always reasons
+            thinking["reasoning_effort"] = "low"
         return self._tokenizer.apply_chat_template(
             messages,
             tools=tools or None,

@@ -170,6 +170,54 @@ async def test_arguments_for_a_template_that_wants_them_as_text(chat_card, direc
     assert text == 'None[user]Go.[assistant]<weather>{"city": "Zürich"}[tool]Rain.'
 
 
+# As gpt-oss's: one call a message, text or reasoning beside it, the result named after the call before.
+HARMONY = (
+    "{{ tools }}[{{ reasoning_effort or 'medium' }}]{% set ns = namespace(name='') %}{% for m in messages %}"
+    "{% if m.tool_calls %}{% if m.content and m.thinking %}{{ raise_exception('both') }}{% endif %}"
+    "<|channel|>{{ m.content or m.thinking }}{% set ns.name = m.tool_calls[0].function.name %}<{{ ns.name }}>"
+    "{% elif m.role == 'tool' %}[{{ ns.name }}]{{ m.content }}{% else %}[{{ m.role }}]{{ m.content }}{% endif %}"
+    "{% endfor %}"
+)
+# As Llama 3.1's: a single call, or none.
+LLAMA = (
+    "{{ tools }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% if m.tool_calls %}"
+    "{% if m.tool_calls | length != 1 %}{{ raise_exception('single tool calls only') }}{% endif %}"
+    "<{{ m.tool_calls[0].function.name }}>{% endif %}{% endfor %}"
+)
+
+
+def called_at_once(*names, **more):
+    """A turn of several calls, their results, last call first, and a result of no call."""
+    calls = [{"id": name, "type": "function", "function": {"name": name, "arguments": {}}} for name in names]
+    results = [{"role": "tool", "tool_call_id": name, "content": f"of {name}"} for name in (*names[::-1], "x")]
+    return [{"role": "assistant", "content": "", "tool_calls": calls, **more}, *results]
+
+
+async def test_several_calls_at_once_for_a_template_that_wants_single_ones(chat_card, directory):
+    (directory / "chat_template.jinja").write_text(LLAMA)
+    messages = [{"role": "user", "content": "Go."}, *called_at_once("f", "g"), *called_at_once("h")]
+    text = await text_of(chat_card, GenerationRequest(model=None, messages=messages))
+    assert text == (
+        "None[user]Go.[assistant]<f>[tool]of f[assistant]<g>[tool]of g[tool]of x[assistant]<h>[tool]of h[tool]of x"
+    )
+
+
+async def test_gpt_oss_sees_every_call_with_its_result_and_text_beside_reasoning(chat_card, directory):
+    """Its own template drops all calls but the first without a word."""
+    (directory / "chat_template.jinja").write_text(HARMONY)
+    messages = called_at_once("f", "g", content="Looking.", reasoning_content="I must look.")
+    request = GenerationRequest(model=None, messages=messages)
+    assert await text_of(chat_card, request) == (
+        "None[medium]<|channel|>I must look.\n\nLooking.<f>[f]of f<|channel|><g>[g]of g[g]of x"
+    )
+
+
+@pytest.mark.parametrize(("reasoning", "effort"), [(None, "medium"), (False, "low"), (True, "medium")])
+async def test_gpt_oss_which_always_reasons_does_so_least_where_none_is_wanted(chat_card, directory, reasoning, effort):
+    (directory / "chat_template.jinja").write_text(HARMONY)
+    assert await text_of(chat_card, said(("user", "Hi"), reasoning=reasoning)) == f"None[{effort}][user]Hi"
+
+
 async def test_a_history_of_calls_is_for_the_template_that_knows_them(chat_card, directory):
     """Mixtral 8x22B has two templates; titles and summaries of a conversation are asked for without its tools."""
     (directory / "chat_template.jinja").unlink()
