@@ -1,4 +1,4 @@
-"""Messages in other forms: what a strict chat template refuses in one it may take in another."""
+"""Messages and tools in other forms: what a strict chat template refuses in one it may take in another."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ def attempts(messages: Messages) -> Iterator[Messages]:
                 if form not in tried:
                     tried.append(form)
                     yield form
+
+
+def tool_forms(tools: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The tools, and with a description each: some templates put it behind other text without looking."""
+    yield tools
+    if any("description" not in tool["function"] for tool in tools):
+        yield [{**tool, "function": {"description": "", **tool["function"]}} for tool in tools]
 
 
 def for_harmony(messages: Messages) -> Messages:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ from fleet.catalog import ModelCard
 from .control_tokens import FORMAT_TOKENS, SEAM, Seams, control_tokens, encode_between_seams
 from .detokenizer import Vocabulary
 from .errors import InvalidRequest, ModelUnavailable
-from .message_forms import Messages, attempts, for_harmony
+from .message_forms import Messages, attempts, for_harmony, tool_forms
 from .messages import GenerationRequest
 from .replies import Profile, profile_for
 from .tool_prompt import describe_tools, knows_tools
@@ -106,9 +107,9 @@ class Codec:
         if not knows_tools(self.template):
             messages, tools = describe_tools(messages, tools), []
         refusal: Exception | None = None
-        for attempt in attempts(messages):
+        for attempt, offered in product(attempts(messages), tool_forms(tools)):
             try:
-                return self._apply_template(attempt, tools, request)
+                return self._apply_template(attempt, offered, request)
             except Exception as error:  # a template is a program: it may raise anything
                 refusal = refusal or error
         reason = str(refusal).replace(SEAM, "")

@@ -40,9 +40,12 @@ def test_a_reload_keeps_conversation_and_draft(console):
 
 
 def test_what_is_sent_while_a_conversation_opens_goes_into_it(console, stub):
-    """From a browser whose database is slow: by the button and, as the button's own click does, by the form."""
+    """From a browser whose database is slow, before any word of the server: by the button, and by the form."""
     console.ask("say short")
     read_slowly(console, say_short=500)
+    console.page.add_init_script(
+        "fetch = ((ask) => (...what) => new Promise((then) => setTimeout(() => then(ask(...what)), 1000)))(fetch)"
+    )
     console.page.reload(wait_until="domcontentloaded")
     console.input.fill("and then?")
     console.input.press("Enter")

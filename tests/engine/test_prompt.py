@@ -212,6 +212,13 @@ async def test_gpt_oss_sees_every_call_with_its_result_and_text_beside_reasoning
     )
 
 
+async def test_a_tool_without_description_for_a_template_that_wants_one(chat_card, directory):
+    """gpt-oss's and others put it behind a string."""
+    (directory / "chat_template.jinja").write_text("{{ '// ' + tools[0].function.description }}{{ tools | length }}")
+    bare = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    assert await text_of(chat_card, said(("user", "Hi"), tools=[bare, TOOL])) == "// 2"
+
+
 @pytest.mark.parametrize(("reasoning", "effort"), [(None, "medium"), (False, "low"), (True, "medium")])
 async def test_gpt_oss_which_always_reasons_does_so_least_where_none_is_wanted(chat_card, directory, reasoning, effort):
     (directory / "chat_template.jinja").write_text(HARMONY)

@@ -37,7 +37,7 @@ function show() {
   models.show(conversation, meters.installed);
   if (empty) welcome();
   composer.setBusy(running);
-  composer.blocked = elsewhere || opening;
+  $("send").disabled = elsewhere || opening;
   transcript.show(conversation, { busy: running || elsewhere, disk: meters.disk, pending: elsewhere ? "Another tab is answering this conversation." : pendingNotice() });
   context();
 }
@@ -354,6 +354,6 @@ for (const event of ["beforeunload", "pagehide"]) addEventListener(event, onleav
 addEventListener("hashchange", () => open(location.hash.slice(1)));
 store.listen(otherTab);
 open(location.hash.slice(1)).finally(() => {
-  $("send").disabled = opening = false;
+  opening = false;
   show();
 }).then(refresh);

@@ -11,7 +11,7 @@ export class Composer {
     $("composer").onsubmit = (event) => {
       event.preventDefault();
       if (this.busy) stop();
-      else if (!this.blocked && (this.area.value.trim() || this.files.length)) send(this.take());
+      else if (!$("send").disabled && (this.area.value.trim() || this.files.length)) send(this.take());
     };
     this.area.oninput = () => this.changed();
     this.area.onkeydown = (event) => this.pressed(event);
