@@ -1,4 +1,7 @@
-"""A Hugging Face checkpoint directory: config.json and one or many safetensors shards, read a tensor at a time."""
+"""A Hugging Face checkpoint directory: config.json and one or many safetensors shards, read a tensor at a time.
+
+Matrices of 8-bit floats are given as the weights that they stand for, without their scales.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ import numpy as np
 
 from fleet.vaultfile import config as model_config
 from fleet.vaultfile.errors import VaultError
-from fleet.vaultfile.scout import ScoutHeader, TensorInfo, read_header
+from fleet.vaultfile.scout import ScoutHeader, TensorInfo, TensorSpec, read_header, to_bfloat16
 
-from . import ShatterError
+from . import ShatterError, float8, quantization
+from .scales import Scales
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -54,29 +58,60 @@ class Checkpoint:
     def _places(self) -> dict[str, ScoutHeader]:
         return {tensor: shard for shard in self._shards.values() for tensor in shard.tensors}
 
+    @cached_property
+    def _scales(self) -> Scales:
+        try:
+            block = quantization.block(self.config)
+        except ShatterError as error:
+            raise ShatterError(f"{self.folder / 'config.json'}: {error}") from None
+        return Scales({name: self._stored(name) for name in self._places}, block)
+
+    def _stored(self, name: str) -> TensorInfo:
+        return self._places[name].tensors[name]
+
     @property
     def names(self) -> list[str]:
-        return sorted(self._places)
+        return sorted(name for name in self._places if name not in self._scales)
 
     def __contains__(self, name: str) -> bool:
         return name in self._places
 
-    def info(self, name: str) -> TensorInfo:
+    def info(self, name: str) -> TensorSpec:
+        """What read_raw() gives."""
+        scales = self._scales  # before any file: a form that cannot be read is told so whatever its files are
         if name not in self._places:
             raise ShatterError(f"{self.folder}: tensor {name} is missing; download the checkpoint again")
-        return self._places[name].tensors[name]
+        shape = self._stored(name).shape
+        if scales.has(name):
+            scales.of(name)
+            return TensorSpec(name, "BF16", shape)
+        return TensorSpec(name, self._stored(name).dtype, shape)
 
     def read(self, name: str) -> np.ndarray:
         """As float32."""
+        if self._scales.has(name):
+            return self._dequantized(name)
         shard = self._places[name]
         with open(shard.path, "rb") as file:
             return shard.read(file, name)
 
     def read_raw(self, name: str) -> np.ndarray:
-        """As stored; BF16 as uint16."""
+        """As stored; 8-bit floats as BF16, BF16 as uint16."""
+        if self._scales.has(name):
+            return to_bfloat16(self._dequantized(name))
         shard = self._places[name]
         with open(shard.path, "rb") as file:
             return shard.read_raw(file, name)
+
+    def _dequantized(self, name: str) -> np.ndarray:
+        scale, shape, block = self._scales.of(name)
+        shard = self._places[name]
+        with open(shard.path, "rb") as file:
+            codes = shard.read_bytes(file, name).reshape(self._stored(name).shape)
+        weights = float8.dequantize(codes, self.read(scale).reshape(shape), block)
+        if not np.isfinite(weights).all():
+            raise ShatterError(f"tensor {name}: it or its scale holds values that are not finite")
+        return weights
 
     def fingerprint(self) -> str:
         """SHA-256 over config.json and each shard's name, length and header: cheap, and another for other weights'

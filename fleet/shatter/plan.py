@@ -24,7 +24,7 @@ _DERIVED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")  #
 class Conversion:
     vault: VaultPlan
     keys: ExpertKeys
-    trunk: list[TensorSpec]  # names and dtypes as in the checkpoint
+    trunk: list[TensorSpec]  # names and dtypes as in the checkpoint; 8-bit floats as bfloat16
     metadata: dict[str, str]
 
     @property
@@ -115,6 +115,7 @@ def _refuse_unused(checkpoint: Checkpoint, present: dict[str, tuple[int, ...]], 
 
 def _metadata(checkpoint: Checkpoint, vault: VaultPlan) -> dict[str, str]:
     a = vault.architecture
+    config = {name: value for name, value in checkpoint.config.items() if name != "quantization_config"}
     name = str(checkpoint.config.get("_name_or_path") or checkpoint.name)
     return {
         "format": "pt",
@@ -124,5 +125,5 @@ def _metadata(checkpoint: Checkpoint, vault: VaultPlan) -> dict[str, str]:
         "source_sha256": checkpoint.fingerprint(),
         "tokenizer_sha256": tokenizer.sha256(checkpoint.folder),
         "eos_token_ids": json.dumps(tokenizer.eos_ids(checkpoint.folder)),
-        "config": json.dumps(checkpoint.config),
+        "config": json.dumps(config),  # of the weights as the scout has them
     }

@@ -162,8 +162,6 @@ def _refuse_unsupported(config: Config, family: Family, head_dim: int) -> None:
         _number(config, "routed_scaling_factor", 1.0)  # the engine reads it
     if config.get("hidden_act", "silu") not in ("silu", "swish"):
         raise ConfigError(f"hidden_act is {config['hidden_act']!r}: only silu is supported")
-    if config.get("quantization_config"):
-        raise ConfigError("quantization_config: take the unquantized checkpoint (bf16, f16 or f32)")
     _refuse_rope_scaling(config)
     _refuse_rotary_dim(config, family, head_dim)
     _refuse_sliding_window(config)

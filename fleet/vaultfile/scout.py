@@ -31,7 +31,7 @@ ITEM_BYTES = {
     "U8": 1,
     "BOOL": 1,
 }
-ITEM_BYTES |= {"U64": 8, "U32": 4, "U16": 2, "F8_E4M3": 1, "F8_E5M2": 1}
+ITEM_BYTES |= {"U64": 8, "U32": 4, "U16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}
 FLOAT_DTYPES = ("F32", "F16", "BF16")
 
 
@@ -60,8 +60,12 @@ class ScoutHeader:
         info = self.tensors[name]
         if info.dtype not in FLOAT_DTYPES:
             raise VaultError("invalid", f"{self.path}: {name} is {info.dtype}; supported are {', '.join(FLOAT_DTYPES)}")
-        data = np.frombuffer(read_exactly(file, info.offset, info.size, self.path), np.uint8)
-        return data.view(storage_dtype(info.dtype)).reshape(info.shape)
+        return self.read_bytes(file, name).view(storage_dtype(info.dtype)).reshape(info.shape)
+
+    def read_bytes(self, file: BinaryIO, name: str) -> np.ndarray:
+        """A tensor's bytes (uint8, flat), whatever its dtype is."""
+        info = self.tensors[name]
+        return np.frombuffer(read_exactly(file, info.offset, info.size, self.path), np.uint8)
 
 
 def storage_dtype(dtype: str) -> np.dtype:

@@ -14,6 +14,8 @@ import numpy as np
 from fleet.vaultfile import scout
 from fleet.vaultfile.scout import TensorSpec
 
+from . import eight_bit
+
 HIDDEN, VOCABULARY, EXPERTS, HEAD_DIM = 64, 128, 8, 32
 SIZES = {
     "hidden_size": HIDDEN,
@@ -86,6 +88,11 @@ CONFIGS = {
         "rms_norm_eps": 1e-5,
     },
 }
+EIGHT_BIT = {  # as MiniMax-M2 and GLM-4.5-Air-FP8 are released
+    "minimax_m2_fp8": CONFIGS["minimax_m2"] | {"quantization_config": eight_bit.FINE_GRAINED},
+    "glm4_moe_air_fp8": CONFIGS["glm4_moe_air"] | {"quantization_config": eight_bit.compressed_tensors("channel")},
+}
+CONFIGS |= EIGHT_BIT
 
 
 def write(folder: Path, name: str) -> Path:
@@ -96,6 +103,8 @@ def write(folder: Path, name: str) -> Path:
     specs = [TensorSpec(name, _dtype(name), shape) for name, shape in sorted(_shapes(config))]
     with open(folder / "model.safetensors", "wb") as file:
         scout.write(file, specs, _tensors(specs), {"format": "pt"})
+    if name in EIGHT_BIT:
+        eight_bit.rewrite(folder)
     return folder
 
 

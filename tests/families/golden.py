@@ -21,7 +21,7 @@ from fleet.shatter.convert import experts
 from fleet.shatter.plan import plan
 from fleet.vaultfile.records import decode_expert, encode_expert
 
-from . import checkpoints
+from . import checkpoints, eight_bit
 
 PROMPTS = [[5, 80, 3], list(range(1, 120, 7)), [(i * i + 11 * i) % 127 for i in range(45)], [90, 2, 2, 2, 64]]
 MOST, NEAR_TIE = 24, 0.02
@@ -31,9 +31,26 @@ def main() -> None:
     for name in checkpoints.CONFIGS:
         with tempfile.TemporaryDirectory() as folder:
             source = checkpoints.write(Path(folder) / "source", name)
+            if name in checkpoints.EIGHT_BIT:
+                _restore(source)
             answers = {f"q{bits}": _cases(_dequantized(source, Path(folder) / str(bits), bits)) for bits in (4, 8)}
         text = json.dumps(answers, separators=(",", ":"))
         Path(__file__).with_name(f"{name}.json").write_text(text + "\n")
+
+
+def _restore(folder: Path) -> None:
+    """8-bit floats to what a vault is made of: experts in float32, the rest in bfloat16."""
+    config = json.loads((folder / "config.json").read_text())
+    height, width = eight_bit.block(config.pop("quantization_config"))
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = load_file(folder / "model.safetensors")
+    scales = {found[1]: tensors.pop(name) for name in list(tensors) if (found := eight_bit.SCALE.fullmatch(name))}
+    for name, scale in scales.items():
+        rows, cols = tensors[name].shape
+        grown = scale.repeat_interleave(height or rows, 0).repeat_interleave(width or cols, 1)
+        weights = tensors[name].float() * grown[:rows, :cols]
+        tensors[name] = weights if eight_bit.EXPERT.fullmatch(name) else weights.bfloat16()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
 
 
 def _dequantized(source: Path, target: Path, bits: int) -> Path:

@@ -117,7 +117,7 @@ def test_the_fleet_shows_it(source, shatter, fleet_dir, name):
     discovery.scan()
     row = Vault.objects.get(name="tiny")
     config = checkpoints.CONFIGS[name]
-    dense = {"glm4_moe": 2, "glm4_moe_air": 1}.get(name, 0)
+    dense = {"glm4_moe": 2, "glm4_moe_air": 1, "glm4_moe_air_fp8": 1}.get(name, 0)
     assert (row.state, row.reason, row.model_type) == ("servable", "", config["model_type"])
     assert (row.hidden_layers, row.moe_layers) == (config["num_hidden_layers"], config["num_hidden_layers"] - dense)
     assert (row.experts_per_layer, row.top_k, row.ffn_dim, row.trained_context) == (8, 3, 64, 4096)
@@ -159,7 +159,6 @@ REFUSED = [
     ("minimax_m2", {"scoring_func": "softmax"}, "scoring_func is 'softmax'"),
     ("olmoe", {"clip_qkv": 8.0}, "clip_qkv is 8.0: only None is supported"),
     ("olmoe", {"partial_rotary_factor": 2}, "partial_rotary_factor is 2"),
-    ("minimax_m2", {"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
 ]
 
 

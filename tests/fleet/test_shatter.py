@@ -173,7 +173,6 @@ REFUSED = [
     ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "rope_parameters.rope_type is 'yarn'"),
     ({"rope_scaling": {"type": "linear", "factor": 2}}, "rope_scaling.rope_type is 'linear'"),
     ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
-    ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
     ({"mlp_only_layers": [1]}, "mlp_only_layers is [1]"),
     ({"decoder_sparse_step": 2}, "decoder_sparse_step is 2"),
     ({"num_experts_per_tok": 9}, "num_experts_per_tok is 9"),

@@ -9,7 +9,7 @@ import pytest
 
 from fleet.vaultfile import scout
 from fleet.vaultfile.writer import scout_path_of
-from tests.families import vaults
+from tests.families import checkpoints, vaults
 from tests.reference import ReferenceModel
 
 pytestmark = pytest.mark.native
@@ -113,7 +113,7 @@ def refusal(program, *flags):
 @pytest.mark.parametrize("name", vaults.NAMES)
 def test_without_its_config_it_is_refused(program, vault, tmp_path, name, config):
     line = refusal(program, "--vault", vault(name), "--scout", changed_scout(vault(name), tmp_path, config))
-    family = name.removesuffix("_air")
+    family = checkpoints.CONFIGS[name]["model_type"]
     assert f"model_type {family}: the arch block cannot say all of it" in line
     assert "--config" in line
 
