@@ -11,6 +11,7 @@ from typing import Any
 from . import ShatterError
 from .float8 import Block
 
+_FORMATS = ("float-quantized", "naive-quantized")  # the second where only weights were rounded; stored the same way
 _WHOLE: Block = (None, None)
 _ROW: Block = (1, None)
 
@@ -29,7 +30,7 @@ def block(config: Mapping[str, Any]) -> Block | None:
 
 
 def _compressed_tensors(stored: Mapping[str, Any]) -> Block:
-    if (form := stored.get("format")) != "float-quantized":
+    if (form := stored.get("format")) not in _FORMATS:
         raise _unsupported(f"compressed-tensors' format {form!r}")
     for field in ("transform_config", "sparsity_config"):  # rotated or packed besides
         if stored.get(field):

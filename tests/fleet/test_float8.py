@@ -7,8 +7,11 @@ import shutil
 import numpy as np
 import pytest
 from django.core.management import CommandError, call_command
+from transformers import AutoTokenizer
 
 from fleet.shatter import float8
+from fleet.shatter.checkpoint import Checkpoint
+from fleet.shatter.plan import plan
 from fleet.vaultfile import scout
 from fleet.vaultfile.verify import verify
 from tests.families import checkpoints, eight_bit
@@ -21,6 +24,7 @@ FORMS = {
     "channel": eight_bit.compressed_tensors("channel"),
     "tensor": eight_bit.compressed_tensors("tensor"),
     "block": eight_bit.compressed_tensors("block", [40, 48]),
+    "weights only": eight_bit.compressed_tensors("channel") | {"format": "naive-quantized"},
 }
 # Of numpy's float16 of torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn), NaN as 0x7e00.
 TORCH = "7cb230f4a456ffdd669842a257b4ffdb30f3ffa9179f0ecca10a831a3a907a84"
@@ -109,6 +113,20 @@ def test_the_scout_is_one_that_any_tool_reads(source, shatter, form):
     assert header.tensors[QUERY].dtype == "BF16"
     assert not [name for name in header.tensors if "scale" in name]
     assert "quantization_config" not in json.loads(header.metadata["config"])
+
+
+def test_what_it_needs_of_the_disk_is_told(source, shatter):
+    folder = source(FORMS["channel"])
+    files = shatter(folder)
+    assert plan(Checkpoint(folder), 4).disk_need == sum(file.stat().st_size for file in files)
+
+
+@pytest.mark.parametrize("form", ["blocks", "channel"])
+def test_the_tokenizer_is_read_from_beside_such_a_config(source, shatter, settings, form):
+    shatter(source(FORMS[form], "qwen3_moe"))
+    kept = settings.SMOE.checkpoints_dir / "tiny"
+    assert "quantization_config" in json.loads((kept / "config.json").read_text())
+    assert AutoTokenizer.from_pretrained(kept, local_files_only=True).encode("a b")
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
