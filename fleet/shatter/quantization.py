@@ -32,9 +32,10 @@ def block(config: Mapping[str, Any]) -> Block | None:
 def _compressed_tensors(stored: Mapping[str, Any]) -> Block:
     if (form := stored.get("format")) not in _FORMATS:
         raise _unsupported(f"compressed-tensors' format {form!r}")
-    for field in ("transform_config", "sparsity_config"):  # rotated or packed besides
-        if stored.get(field):
-            raise _unsupported(f"compressed-tensors with a {field}")
+    if stored.get("transform_config"):
+        raise _unsupported("compressed-tensors with a transform_config")
+    if (sparsity := stored.get("sparsity_config")) and not _is_dense(sparsity):
+        raise _unsupported(f"compressed-tensors' sparsity_config {sparsity!r}")
     groups = stored.get("config_groups")
     if not isinstance(groups, dict) or not groups:
         raise _unsupported("compressed-tensors without config_groups")
@@ -42,6 +43,10 @@ def _compressed_tensors(stored: Mapping[str, Any]) -> Block:
     if len(blocks) > 1:
         raise _unsupported("compressed-tensors with config_groups of several strategies")
     return blocks.pop()
+
+
+def _is_dense(sparsity: Any) -> bool:
+    return isinstance(sparsity, dict) and sparsity.get("format") == "dense"  # told of, but not packed
 
 
 def _group(group: Any) -> Block:

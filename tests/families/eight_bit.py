@@ -35,6 +35,8 @@ def compressed_tensors(strategy: str, block: list[int] | None = None) -> dict:
         "config_groups": {"group_0": group},
         "ignore": ["lm_head", "re:.*gate$"],
         "kv_cache_scheme": None,
+        "sparsity_config": {"format": "dense", "global_sparsity": 0.1, "sparsity_structure": "unstructured"},
+        "transform_config": {},
     }
 
 
