@@ -103,16 +103,6 @@ class Checkpoint:
         with open(shard.path, "rb") as file:
             return shard.read_raw(file, name)
 
-    def _dequantized(self, name: str) -> np.ndarray:
-        scale, shape, block = self._scales.of(name)
-        shard = self._places[name]
-        with open(shard.path, "rb") as file:
-            codes = shard.read_bytes(file, name).reshape(self._stored(name).shape)
-        weights = float8.dequantize(codes, self.read(scale).reshape(shape), block)
-        if not np.isfinite(weights).all():
-            raise ShatterError(f"tensor {name}: it or its scale holds values that are not finite")
-        return weights
-
     def fingerprint(self) -> str:
         """SHA-256 over config.json and each shard's name, length and header: cheap, and another for other weights'
         places; the weights themselves are not read.
@@ -141,3 +131,13 @@ class Checkpoint:
             if not isinstance(name, str) or Path(name).name != name:
                 raise ShatterError(f"{self.folder / INDEX}: {name!r} is no file name in this directory")
         return sorted(names)
+
+    def _dequantized(self, name: str) -> np.ndarray:
+        scale, shape, block = self._scales.of(name)
+        shard = self._places[name]
+        with open(shard.path, "rb") as file:
+            codes = shard.read_bytes(file, name).reshape(self._stored(name).shape)
+        weights = float8.dequantize(codes, self.read(scale).reshape(shape), block)
+        if not np.isfinite(weights).all():
+            raise ShatterError(f"tensor {name}: it or its scale holds values that are not finite")
+        return weights

@@ -24,7 +24,7 @@ _DERIVED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")  #
 class Conversion:
     vault: VaultPlan
     keys: ExpertKeys
-    trunk: list[TensorSpec]  # names and dtypes as in the checkpoint; 8-bit floats as bfloat16
+    trunk: list[TensorSpec]  # names and dtypes as in the checkpoint
     metadata: dict[str, str]
 
     @property
