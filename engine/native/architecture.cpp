@@ -25,18 +25,18 @@ void assume(const std::string& what, Architecture* out) {
   out->assumed += (out->assumed.empty() ? "" : "; ") + what;
 }
 
-void check_rope_kind(ConfigReader& config) {
+void check_rope_kind(ConfigReader& config, const std::string& model_type) {
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
     const json::Value* parameters = config.find(name);
     if (!parameters) continue;
-    const json::Value* kind = parameters->find("rope_type");
-    if (!kind) kind = parameters->find("type");
-    if (kind && kind->string != "default") config.refuse(name, "RoPE kind \"" + kind->string + "\" cannot be run");
+    const std::string kind(ConfigReader::rope_kind(*parameters));
+    if (kind != "default" && !(kind == "yarn" && family_reads(model_type, "yarn")))
+      config.refuse(name, "RoPE kind \"" + kind + "\" cannot be run");
   }
 }
 
 void read_rope(ConfigReader& config, Architecture* out) {
-  check_rope_kind(config);
+  check_rope_kind(config, out->model_type);
   const auto theta = config.number(config.find_rope("rope_theta"), "rope_theta");
   const double otherwise = defaults_of(out->model_type).rope_theta;
   out->rope_theta = static_cast<float>(theta.value_or(otherwise));

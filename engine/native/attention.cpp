@@ -1,5 +1,6 @@
 // Grouped-query attention with optional RMS norm of queries and keys before RoPE, per head (Qwen3, GLM) or over the whole
-// projection (MiniMax, OLMoE), RoPE over all of a head or its first part, optional biases.
+// projection (MiniMax, OLMoE), RoPE over all of a head or its first part, optional biases, a window of the layer's own and
+// sinks (gpt-oss).
 #include "attention.h"
 
 #include <algorithm>
@@ -27,7 +28,7 @@ constexpr int kQueriesAtOnce = 128;
 // What the layers share: a layer's values are dead when the next one begins.
 struct Workspace {
   Workspace(const Architecture& a, Runtime& r)
-      : shape{a.d_model, a.heads, a.kv_heads, a.head_dim, a.rms_epsilon}, runtime(r), rope(a.rope_theta, a.rotary_dim), input(r) {}
+      : shape{a.d_model, a.heads, a.kv_heads, a.head_dim, a.rms_epsilon}, runtime(r), rope(a.rope_theta, a.rotary_dim, a.yarn), input(r) {}
 
   void fit(int tokens) {
     const auto count = static_cast<std::size_t>(tokens);
@@ -48,6 +49,8 @@ struct Workspace {
 struct GqaWeights {
   Linear q, k, v, o;
   std::vector<float> q_norm, k_norm;  // [head_dim]: of each head; [heads * head_dim]: of all together; empty: none
+  std::vector<float> sinks;           // [heads]; empty: none
+  int window = 0;                     // positions that the layer's queries see; 0: all that the conversation's window holds
 };
 
 class GqaAttention : public Attention {
@@ -97,7 +100,7 @@ class GqaAttention : public Attention {
     const int stretches = (batch.tokens + tokens - 1) / tokens;
     const int heads = stretches * shape_.kv_heads < space_.runtime.pool.size() ? 1 : shape_.group();
     const int per_stretch = shape_.heads / heads;
-    const auto seen = static_cast<std::size_t>(std::min(batch.first + batch.tokens, batch.conversation->shape().window));
+    const auto seen = static_cast<std::size_t>(std::min(batch.first + batch.tokens, window(*batch.conversation)));
     const std::size_t work = 2 * seen * static_cast<std::size_t>(tokens * heads * shape_.head_dim);
     space_.runtime.pool.for_range(stretches * per_stretch, worthwhile(work), [&](int begin, int end) {
       thread_local std::vector<float> scratch;
@@ -111,15 +114,21 @@ class GqaAttention : public Attention {
 
   void attend(const Batch& batch, int token, int tokens, int head, int heads, float* scratch) {
     const auto start = static_cast<std::size_t>(token) * shape_.q_width() + static_cast<std::size_t>(head * shape_.head_dim);
-    const Queries queries{&space_.q[start], &space_.seen[start], shape_.q_width(), shape_.q_width(), tokens, heads};
+    const float* const sinks = weights_.sinks.empty() ? nullptr : &weights_.sinks[static_cast<std::size_t>(head)];
+    const Queries queries{&space_.q[start], &space_.seen[start], shape_.q_width(), shape_.q_width(), tokens, heads, sinks};
     const KeyValues kv = visible(*batch.conversation, batch.first + token, tokens, head / shape_.group());
     space_.runtime.kernels.attend(queries, kv, 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)), scratch);
+  }
+
+  int window(const Conversation& conversation) const {
+    const int whole = conversation.shape().window;
+    return weights_.window > 0 ? std::min(weights_.window, whole) : whole;
   }
 
   // What queries at `tokens` positions from `position` on see together.
   KeyValues visible(const Conversation& conversation, int position, int tokens, int kv_head) const {
     const KvShape& ring = conversation.shape();
-    const int oldest = std::max(0, position - ring.window + 1);
+    const int oldest = std::max(0, position - window(conversation) + 1);
     const std::size_t at = static_cast<std::size_t>(kv_head * shape_.head_dim) * ring.element_bytes();
     return {.keys = static_cast<const unsigned char*>(conversation.keys(layer_)) + at,
             .values = static_cast<const unsigned char*>(conversation.values(layer_)) + at,
@@ -132,7 +141,7 @@ class GqaAttention : public Attention {
             .count = position + tokens - oldest,
             .capacity = ring.capacity(),
             .first_position = oldest,
-            .window = ring.window};
+            .window = window(conversation)};
   }
 
   Workspace& space_;
@@ -164,6 +173,10 @@ class GqaFactory : public AttentionFactory {
     if (Error error = weights_.linear(name + "k_proj", kv_width, shape.d_model, &out->k)) return error;
     if (Error error = weights_.linear(name + "v_proj", kv_width, shape.d_model, &out->v)) return error;
     if (Error error = weights_.linear(name + "o_proj", shape.d_model, q_width, &out->o)) return error;
+    const std::vector<int>& windows = weights_.architecture().layer_windows;
+    if (!windows.empty()) out->window = windows[static_cast<std::size_t>(layer)];
+    if (weights_.architecture().attention_sinks)
+      if (Error error = weights_.vector(name + "sinks", shape.heads, &out->sinks)) return error;
     if (!weights_.architecture().qk_norm) return {};
     const bool whole = weights_.architecture().qk_norm_whole;
     if (Error error = weights_.vector(name + "q_norm.weight", whole ? q_width : shape.head_dim, &out->q_norm)) return error;

@@ -1,4 +1,4 @@
-// One layer's attention. A new kind (latent, linear, with sinks) is a new class that make_attention() chooses.
+// One layer's attention. A new kind (latent, linear) is a new class that make_attention() chooses.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,10 @@
 // A checkpoint's config.json, field by field: each value checked, the first bad one and all missing ones remembered.
 #pragma once
 
+#include <cmath>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "error.h"
 #include "json.h"
@@ -33,6 +35,19 @@ class ConfigReader {
     return value && !value->is(json::Kind::null) ? value : find(name);
   }
 
+  // What says how RoPE is scaled: rope_parameters in what transformers 5 writes, rope_scaling before; null: nothing does.
+  const json::Value* rope_settings() const {
+    for (const char* name : {"rope_scaling", "rope_parameters"})
+      if (const json::Value* value = find(name); value && !value->members.empty()) return value;
+    return nullptr;
+  }
+
+  static std::string_view rope_kind(const json::Value& settings) {
+    const json::Value* kind = settings.find("rope_type");
+    if (!kind) kind = settings.find("type");
+    return kind ? std::string_view(kind->string) : "default";
+  }
+
   std::optional<int> count(const char* name) {
     const json::Value* value = find(name);
     if (!value) return std::nullopt;
@@ -55,8 +70,16 @@ class ConfigReader {
     return std::nullopt;
   }
 
-  bool flag(const char* name, bool otherwise) {
-    const json::Value* value = find(name);
+  // value: may be null or JSON's null, like an absent one.
+  double positive(const json::Value* value, const char* name, double otherwise) {
+    const auto found = value && value->is(json::Kind::null) ? std::nullopt : number(value, name);
+    if (found && !(*found > 0 && std::isfinite(*found))) refuse(name, "not a positive number");
+    return found.value_or(otherwise);
+  }
+
+  bool flag(const char* name, bool otherwise) { return flag(find(name), name, otherwise); }
+
+  bool flag(const json::Value* value, const char* name, bool otherwise) {
     if (!value) return otherwise;
     if (!value->is(json::Kind::boolean)) refuse(name, "not true or false");
     return value->boolean;

@@ -1,22 +1,38 @@
 #include "family.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 namespace smoe {
 namespace {
 
+// What comes with gpt-oss' class; the values are those where the config does not say.
+struct GptOss {
+  Yarn yarn;
+  int sliding_window;  // of every other layer, from the first on
+  ClampedSwiglu swiglu;
+};
+
+constexpr GptOss kGptOss = {{.factor = 32, .beta_fast = 32, .beta_slow = 1, .original = 4096, .truncate = false,
+                             .attention_factor = 1.3465735902799727},  // 0.1 ln(factor) + 1
+                            128,
+                            {.alpha = 1.702f, .limit = 7.0f}};
+
 struct Family {
   std::string_view model_type;
   ClassDefaults defaults;
-  bool sigmoid_router, qk_norm_whole;
+  Scoring scoring;
+  bool qk_norm_whole;
   double rotary_share;  // of a head, where the config does not say
+  const GptOss* oss = nullptr;
 };
 
 constexpr Family kFamilies[] = {
-    {"glm4_moe", {.renormalize = true, .rope_theta = 1e4, .rms_epsilon = 1e-5}, true, false, 0.5},
-    {"minimax_m2", {.renormalize = true, .rope_theta = 5e6, .rms_epsilon = 1e-6}, true, true, 1.0},
-    {"olmoe", {.renormalize = false, .rope_theta = 1e4, .rms_epsilon = 1e-5}, false, true, 1.0},
+    {"glm4_moe", {.renormalize = true, .rope_theta = 1e4, .rms_epsilon = 1e-5}, Scoring::sigmoid, false, 0.5},
+    {"minimax_m2", {.renormalize = true, .rope_theta = 5e6, .rms_epsilon = 1e-6}, Scoring::sigmoid, true, 1.0},
+    {"olmoe", {.renormalize = false, .rope_theta = 1e4, .rms_epsilon = 1e-5}, Scoring::softmax, true, 1.0},
+    {"gpt_oss", {.renormalize = true, .rope_theta = 1.5e5, .rms_epsilon = 1e-5}, Scoring::softmax_of_chosen, false, 1.0, &kGptOss},
 };
 
 const Family* find_family(std::string_view model_type) {
@@ -49,8 +65,64 @@ void read_sigmoid_router(ConfigReader& config, Architecture* out) {
   if (!scoring.empty() && scoring != "sigmoid") config.refuse("scoring_func", "\"" + scoring + "\" cannot be run");
   check_groups(config);
   const auto scale = config.number(config.find("routed_scaling_factor"), "routed_scaling_factor");
-  out->scoring = Scoring::sigmoid;
   out->routed_scale = static_cast<float>(scale.value_or(1.0));
+}
+
+// Of a softmax over scores that grow with the context.
+double attention_factor(ConfigReader& config, const json::Value& rope, double factor) {
+  const auto grown = [&](const char* name) {
+    const double scale = config.positive(rope.find(name), name, 1.0);
+    return factor > 1 ? 0.1 * scale * std::log(factor) + 1 : 1.0;
+  };
+  const bool both = rope.find("mscale") && rope.find("mscale_all_dim");
+  return both ? grown("mscale") / grown("mscale_all_dim") : factor > 1 ? 0.1 * std::log(factor) + 1 : 1.0;
+}
+
+void read_yarn(const Yarn& otherwise, ConfigReader& config, Architecture* out) {
+  const json::Value* const rope = config.rope_settings();
+  if (!rope) out->yarn = otherwise;
+  if (!rope || ConfigReader::rope_kind(*rope) == "default") return;
+  const std::string kind(ConfigReader::rope_kind(*rope));
+  if (kind != "yarn") return config.refuse("rope_type", "RoPE kind \"" + kind + "\" cannot be run");
+  const auto number = [&](const char* name, double missing) { return config.positive(rope->find(name), name, missing); };
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  const double longest = config.positive(config.find("max_position_embeddings"), "max_position_embeddings", 1 << 17);
+  const double original = config.positive(config.find(kOriginal), kOriginal, number(kOriginal, longest));
+  const double factor = number("factor", longest / original);
+  out->yarn = Yarn{.factor = factor,
+                   .beta_fast = number("beta_fast", 32),
+                   .beta_slow = number("beta_slow", 1),
+                   .original = original,
+                   .truncate = config.flag(rope->find("truncate"), "truncate", true),
+                   .attention_factor = number("attention_factor", attention_factor(config, *rope, factor))};
+  if (out->rope_theta <= 1) config.refuse("rope_theta", "not above 1");
+}
+
+void read_layer_windows(int otherwise, ConfigReader& config, Architecture* out) {
+  constexpr int kMostLayers = 1 << 14;
+  const int window = config.count("sliding_window").value_or(otherwise);
+  if (window < 1) config.refuse("sliding_window", "not above 0");
+  if (out->layers > kMostLayers) return config.refuse("num_hidden_layers", "more than " + std::to_string(kMostLayers));
+  const auto layers = static_cast<std::size_t>(out->layers);
+  const json::Value* const kinds = config.find("layer_types");
+  if (kinds && kinds->items.size() != layers)
+    return config.refuse("layer_types", "not one for each of " + std::to_string(layers) + " layers");
+  out->layer_windows.assign(layers, 0);
+  for (std::size_t i = 0; i < layers; ++i) {
+    const std::string kind = kinds ? kinds->items[i].string : i % 2 ? "full_attention" : "sliding_attention";
+    if (kind == "sliding_attention") out->layer_windows[i] = window;
+    else if (kind != "full_attention") config.refuse("layer_types", "\"" + kind + "\" cannot be run");
+  }
+}
+
+void read_oss(const GptOss& otherwise, ConfigReader& config, Architecture* out) {
+  const auto number = [&](const char* name, float missing) {
+    return static_cast<float>(config.positive(config.find(name), name, missing));
+  };
+  out->attention_sinks = out->biased_experts = true;
+  out->swiglu = {number("swiglu_alpha", otherwise.swiglu.alpha), number("swiglu_limit", otherwise.swiglu.limit)};
+  read_yarn(otherwise.yarn, config, out);
+  read_layer_windows(otherwise.sliding_window, config, out);
 }
 
 }  // namespace
@@ -74,8 +146,10 @@ Error apply_family(const CheckpointConfig& config, Architecture* out) {
             "config that can be read: shatter the checkpoint again, or give its config.json with --config"};
   out->qk_norm_whole = family->qk_norm_whole;
   out->qk_norm = out->qk_norm || family->qk_norm_whole;
+  out->scoring = family->scoring;
   read_rotary_dim(*family, reader, out);
-  if (family->sigmoid_router) read_sigmoid_router(reader, out);
+  if (family->scoring == Scoring::sigmoid) read_sigmoid_router(reader, out);
+  if (family->oss) read_oss(*family->oss, reader, out);
   return reader.error();
 }
 
@@ -83,7 +157,8 @@ bool family_reads(std::string_view model_type, std::string_view field) {
   const Family* const family = find_family(model_type);
   if (!family) return false;
   const bool of_router = field == "scoring_func" || field == "routed_scaling_factor";
-  return field == "partial_rotary_factor" || (of_router && family->sigmoid_router);
+  const bool of_oss = field == "yarn" || field == "sliding_window" || field == "layer_types" || field.starts_with("swiglu_");
+  return field == "partial_rotary_factor" || (of_router && family->scoring == Scoring::sigmoid) || (of_oss && family->oss);
 }
 
 }  // namespace smoe

@@ -16,11 +16,12 @@ struct ClassDefaults {
 
 ClassDefaults defaults_of(std::string_view model_type);
 
-// Fills rotary_dim, qk_norm_whole, scoring and routed_scale; the rest of `out` is there already. Refuses a family that
-// needs the checkpoint's config where none is found, and a config of another model.
+// Fills what the arch block cannot say (rotary_dim, yarn, layer_windows, scoring, swiglu, ...); the rest of `out` is there
+// already. Refuses a family that needs the checkpoint's config where none is found, and a config of another model.
 Error apply_family(const CheckpointConfig& config, Architecture* out);
 
 // Whether apply_family() has taken this field of the config into account: then any value of it is of a known feature.
+// "yarn": whether it has where RoPE is of that kind.
 bool family_reads(std::string_view model_type, std::string_view field);
 
 }  // namespace smoe

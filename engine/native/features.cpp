@@ -2,6 +2,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "config_reader.h"
 #include "family.h"
 #include "json.h"
 #include "weights.h"
@@ -29,6 +30,7 @@ constexpr Neutral kNeutral[] = {
     {"routed_scaling_factor", 1, nullptr},
     {"attn_logit_softcapping", NAN, nullptr},
     {"final_logit_softcapping", NAN, nullptr},
+    {"swiglu_alpha", NAN, nullptr},
     {"swiglu_limit", NAN, nullptr},
     {"embedding_multiplier", 1, nullptr},
     {"residual_multiplier", 1, nullptr},
@@ -49,11 +51,11 @@ bool is_harmless(const Value& value, const Neutral& neutral) {
 
 bool scales_rope(const Value* rope, std::string_view model_type) {
   if (rope == nullptr || !rope->is(Kind::object)) return false;
-  const Value* type = rope->find("rope_type");
-  if (type == nullptr) type = rope->find("type");
+  const std::string_view kind = ConfigReader::rope_kind(*rope);
+  const bool other = kind != "default" && !(kind == "yarn" && family_reads(model_type, "yarn"));
   const Value* partial = rope->find("partial_rotary_factor");
   const bool turns_part = partial != nullptr && partial->number != 1 && !family_reads(model_type, "partial_rotary_factor");
-  return (type != nullptr && type->string != "default") || turns_part;
+  return other || turns_part;
 }
 
 bool slides(const Value& config) {
@@ -78,8 +80,8 @@ const char* unknown_feature(const Value& config, std::string_view model_type) {
   }
   for (const char* field : {"rope_scaling", "rope_parameters"})
     if (scales_rope(config.find(field), model_type)) return field;
-  if (slides(config)) return "sliding_window";
-  return has_other_layers(config) ? "layer_types" : nullptr;
+  if (slides(config) && !family_reads(model_type, "sliding_window")) return "sliding_window";
+  return has_other_layers(config) && !family_reads(model_type, "layer_types") ? "layer_types" : nullptr;
 }
 
 }  // namespace

@@ -45,10 +45,27 @@ class Factory : public FeedForwardFactory {
     Moe::Parts parts;
     parts.moe_index = vault_.moe_index(layer);
     const int experts = vault_.experts(parts.moe_index);
-    if (Error error = weights_.linear(router_name(layer), experts, arch().d_model, &parts.gate)) return error;
+    if (Error error = make_gate(layer, experts, &parts.gate)) return error;
     if (Error error = make_shared(name, &parts.shared)) return error;
     if (Error error = make_layer_router(layer, experts, &parts.router)) return error;
+    if (Error error = make_biases(name, experts, &parts.biases)) return error;
+    parts.swiglu = arch().swiglu;
     *out = std::make_unique<Moe>(runtime_, moe_space_, vault_, ring_, std::move(parts));
+    return {};
+  }
+
+  Error make_gate(int layer, int experts, Linear* out) {
+    const std::string name = router_name(layer);
+    if (Error error = weights_.linear(name, experts, arch().d_model, out)) return error;
+    return arch().biased_experts && out->bias.empty() ? weights_.vector(name + ".bias", experts, &out->bias) : Error{};
+  }
+
+  Error make_biases(const std::string& name, int experts, ExpertBiases* out) {
+    if (!arch().biased_experts) return {};
+    Matrix gate_up, down;
+    if (Error error = weights_.matrix(name + ".experts.gate_up_proj_bias", experts, 2 * arch().moe_ffn, &gate_up)) return error;
+    if (Error error = weights_.matrix(name + ".experts.down_proj_bias", experts, arch().d_model, &down)) return error;
+    *out = {runtime_.kernels, gate_up, down};
     return {};
   }
 
@@ -66,7 +83,8 @@ class Factory : public FeedForwardFactory {
   static std::string layer_name(int layer) { return "model.layers." + std::to_string(layer) + "."; }
 
   std::string router_name(int layer) const {
-    return layer_name(layer) + (is_sparse_block(layer) ? "block_sparse_moe.gate" : "mlp.gate");
+    if (is_sparse_block(layer)) return layer_name(layer) + "block_sparse_moe.gate";
+    return layer_name(layer) + (weights_.has(layer_name(layer) + "mlp.router.weight") ? "mlp.router" : "mlp.gate");
   }
 
   std::string correction_name(int layer) const {

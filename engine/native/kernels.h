@@ -56,6 +56,12 @@ struct Queries {
   float* out;      // [tokens][out_stride], of which [heads][value_dim]
   std::size_t q_stride, out_stride;
   int tokens, heads;
+  const float* sinks = nullptr;  // [heads]: a score of each head's that takes part in the softmax and has no value
+};
+
+// (up + 1) * gate * sigmoid(alpha * gate), gate up to the limit and up within it on both sides (gpt-oss).
+struct ClampedSwiglu {
+  float alpha, limit;
 };
 
 constexpr int attend_block = 64;  // positions at a time
@@ -96,6 +102,7 @@ struct Kernels {
 
   void (*rms_norm)(const float* x, const float* weight, float epsilon, int n, float* y);
   void (*silu_multiply)(const float* gate, const float* up, int n, float* y);  // y = silu(gate) * up
+  void (*clamped_swiglu)(const float* gate, const float* up, ClampedSwiglu kind, int n, float* y);
   void (*add_scaled)(const float* x, float scale, int n, float* y);            // y += scale * x
   float (*dot)(const float* a, const float* b, int n);
   void (*softmax)(float* x, int n);  // in place

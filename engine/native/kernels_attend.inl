@@ -128,7 +128,7 @@ struct Attending {
   void run(float scale) {
     copy_queries(scale);
     Running* const running = reinterpret_cast<Running*>(scratch.running);
-    for (int i = 0; i < count; i++) running[i] = {};
+    for (int i = 0; i < count; i++) running[i] = before_any(i);
     for (std::size_t i = 0; i < count * padded; i++) scratch.out[i] = 0.0f;
     int end;
     for (int begin = 0; begin < kv.count; begin = end) {
@@ -145,6 +145,11 @@ struct Attending {
       float* const to = queries.out + i / queries.heads * queries.out_stride + std::size_t(i % queries.heads) * kv.value_dim;
       for (int d = 0; d < kv.value_dim; d++) to[d] = scratch.out[i * padded + d] * (1.0f / running[i].total);
     }
+  }
+
+  // A sink is seen before the first position, and its value is zero.
+  Running before_any(int query) const {
+    return queries.sinks ? Running{queries.sinks[query % queries.heads], 1.0f} : Running{};
   }
 
   void copy_queries(float scale) {

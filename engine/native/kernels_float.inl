@@ -1,7 +1,7 @@
 // Float kernels, written once over a vector type. A kernel set includes this inside its anonymous namespace after
 // defining, for its instruction set: `Vec`, `width` (lanes, dividing 64), the powers of two row_tile and token_tile
 // (what a product keeps in registers at a time), load_f32/f16/bf16, store_f32/f16,
-// broadcast, add, multiply, maximum, fma(a, b, c) = a * b + c, sum and largest (over lanes, in a fixed tree),
+// broadcast, add, multiply, divide, minimum, maximum, fma(a, b, c) = a * b + c, sum and largest (over lanes, in a fixed tree),
 // exponential, scale_of (an f16 scale) and decode<storage>(group, j): weights j .. j + width of a group's codes, minus
 // the middle code.
 //
@@ -75,6 +75,22 @@ void silu_multiply(const float* gate, const float* up, int n, float* y) {
       [&](int i, int rest) {
         const Vec product = multiply(silu(load_first<load_f32>(gate + i, rest)), load_first<load_f32>(up + i, rest));
         store_first(y + i, product, rest);
+      });
+}
+
+// A NaN stays one: it is the second operand.
+Vec clamp_and_gate(Vec gate, Vec up, ClampedSwiglu kind) {
+  const Vec g = minimum(broadcast(kind.limit), gate);
+  const Vec u = maximum(broadcast(-kind.limit), minimum(broadcast(kind.limit), up));
+  const Vec gated = divide(g, add(broadcast(1.0f), exponential(multiply(g, broadcast(-kind.alpha)))));
+  return multiply(gated, add(u, broadcast(1.0f)));
+}
+
+void clamped_swiglu(const float* gate, const float* up, ClampedSwiglu kind, int n, float* y) {
+  for_vectors(
+      n, [&](int i) { store_f32(y + i, clamp_and_gate(load_f32(gate + i), load_f32(up + i), kind)); },
+      [&](int i, int rest) {
+        store_first(y + i, clamp_and_gate(load_first<load_f32>(gate + i, rest), load_first<load_f32>(up + i, rest), kind), rest);
       });
 }
 

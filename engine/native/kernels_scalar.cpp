@@ -21,6 +21,7 @@ Vec add(Vec a, Vec b) { return a + b; }
 Vec multiply(Vec a, Vec b) { return a * b; }
 Vec divide(Vec a, Vec b) { return a / b; }
 Vec maximum(Vec a, Vec b) { return a > b ? a : b; }
+Vec minimum(Vec a, Vec b) { return a < b ? a : b; }
 // Rounded twice: without the instruction, std::fma is a call that takes longer than the rest of the kernel.
 Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
 float sum(Vec v) { return v; }

@@ -234,9 +234,10 @@ void Moe::compute(int tokens) {
   runtime_.pool.for_range(blocks * static_cast<int>(space_.ready.size()), grain(rows, ffn_), [&](int begin, int end) {
     for_each_piece(begin, end, blocks, d_model_, [&](std::size_t i, int row0, int row1) {
       const ReadyExpert& expert = space_.ready[i];
-      runtime_.kernels.matmul(expert.down, row0, row1,
-                              space_.hidden.rows(expert.down.storage, expert.row, expert.use.tokens()),
-                              &space_.out[area(expert.use.begin, d_model_)], static_cast<std::size_t>(d_model_));
+      const TokenRows out{&space_.out[area(expert.use.begin, d_model_)], static_cast<std::size_t>(d_model_), expert.use.tokens()};
+      runtime_.kernels.matmul(expert.down, row0, row1, space_.hidden.rows(expert.down.storage, expert.row, out.tokens),
+                              out.first, out.stride);
+      parts_.biases.add_outer(expert.use.expert, row0, row1, out);
     });
   });
 }
@@ -256,12 +257,19 @@ void Moe::compute_hidden(int tokens, int rows) {
       float* const up = &space_.up[area(expert.row, ffn_)];
       runtime_.kernels.matmul(expert.gate, row0, row1, activations(expert, expert.gate.storage, tokens), gate, stride);
       runtime_.kernels.matmul(expert.up, row0, row1, activations(expert, expert.up.storage, tokens), up, stride);
-      for (int token = 0; token < expert.use.tokens(); ++token) {
+      const int count = expert.use.tokens();
+      parts_.biases.add_inner(expert.use.expert, row0, row1, {gate, stride, count}, {up, stride, count});
+      for (int token = 0; token < count; ++token) {
         const std::size_t at = area(token, ffn_) + static_cast<std::size_t>(row0);
-        runtime_.kernels.silu_multiply(gate + at, up + at, row1 - row0, gate + at);
+        activate(gate + at, up + at, row1 - row0, gate + at);
       }
     });
   });
+}
+
+void Moe::activate(const float* gate, const float* up, int n, float* out) const {
+  if (parts_.swiglu) runtime_.kernels.clamped_swiglu(gate, up, *parts_.swiglu, n, out);
+  else runtime_.kernels.silu_multiply(gate, up, n, out);
 }
 
 void Moe::add_up(int tokens, float* x) {

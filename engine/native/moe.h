@@ -6,9 +6,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "expert_bias.h"
 #include "feed_forward.h"
 #include "linear.h"
 #include "router.h"
@@ -61,6 +63,8 @@ class Moe : public FeedForward {
     std::unique_ptr<Router> router;
     std::unique_ptr<FeedForward> shared;  // null: none
     int moe_index;
+    ExpertBiases biases;
+    std::optional<ClampedSwiglu> swiglu;  // none: SiLU
   };
   Moe(Runtime& runtime, MoeWorkspace& space, const Vault& vault, ExpertRing& ring, Parts parts);
   Error forward(int tokens, const float* h, float* x, FunctionRef<void()> meanwhile) override;
@@ -78,6 +82,7 @@ class Moe : public FeedForward {
   void gather(const float* h);
   void compute(int tokens);
   void compute_hidden(int tokens, int rows);
+  void activate(const float* gate, const float* up, int n, float* out) const;
   int grain(int rows, int cols) const;
   void add_up(int tokens, float* x);
   Activations activations(const ReadyExpert& expert, Storage storage, int tokens) const;

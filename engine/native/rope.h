@@ -3,13 +3,26 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 namespace smoe {
 
+// For contexts `factor` times longer than the first training's `original` positions: frequencies of more than beta_fast
+// turns over these stay, those of fewer than beta_slow are divided by the factor, between them there is a ramp
+// (Peng et al. 2023, https://arxiv.org/abs/2309.00071).
+struct Yarn {
+  double factor, beta_fast, beta_slow, original;
+  bool truncate;            // the ramp's ends to whole elements
+  double attention_factor;  // of cosines and sines
+};
+
+// [dim / 2], in radians a position.
+std::vector<double> rope_frequencies(double theta, int dim, const std::optional<Yarn>& yarn);
+
 class Rope {
  public:
-  Rope(double theta, int dim);
+  Rope(double theta, int dim, const std::optional<Yarn>& yarn = {});
 
   void fit(int tokens);  // the most that set_positions() is asked for
   // The angles of the positions first .. first + tokens - 1, computed in double.
@@ -19,6 +32,7 @@ class Rope {
  private:
   std::size_t half_;
   std::vector<double> frequencies_;  // [half]
+  double stretch_;                   // of cosines and sines
   std::vector<float> cos_, sin_;     // [tokens][half]
 };
 

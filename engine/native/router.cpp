@@ -69,6 +69,22 @@ class SigmoidRouter : public Router {
   float scale_;
 };
 
+// The top k of the logits, and a softmax over these alone.
+class ChosenSoftmaxRouter : public Router {
+ public:
+  ChosenSoftmaxRouter(const Kernels& kernels, int experts, int top_k) : kernels_(kernels), experts_(experts), top_k_(top_k) {}
+
+  void choose(float* logits, int* experts, float* weights) const override {
+    choose_top(experts_, top_k_, [&](int i) { return logits[i]; }, experts);
+    for (int k = 0; k < top_k_; ++k) weights[k] = logits[experts[k]];
+    kernels_.softmax(weights, top_k_);
+  }
+
+ private:
+  const Kernels& kernels_;
+  int experts_, top_k_;
+};
+
 }  // namespace
 
 std::unique_ptr<Router> make_router(const Architecture& architecture, const Kernels& kernels, int experts,
@@ -76,6 +92,8 @@ std::unique_ptr<Router> make_router(const Architecture& architecture, const Kern
   if (architecture.scoring == Scoring::sigmoid)
     return std::make_unique<SigmoidRouter>(std::move(correction), architecture.top_k, architecture.renormalize_top_k,
                                            architecture.routed_scale);
+  if (architecture.scoring == Scoring::softmax_of_chosen)
+    return std::make_unique<ChosenSoftmaxRouter>(kernels, experts, architecture.top_k);
   return std::make_unique<SoftmaxRouter>(kernels, experts, architecture.top_k, architecture.renormalize_top_k);
 }
 

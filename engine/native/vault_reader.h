@@ -3,17 +3,20 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "error.h"
 #include "file_io.h"
 #include "kernels.h"
+#include "rope.h"
 #include "safetensors.h"
 
 namespace smoe {
 
-// A router's logits become shares of one, or a probability each.
-enum class Scoring : std::uint8_t { softmax, sigmoid };
+// A router's logits become shares of one, or a probability each, or those of the chosen experts become shares of one.
+enum class Scoring : std::uint8_t { softmax, sigmoid, softmax_of_chosen };
 
 // The architecture, from the arch block (version 2), or from the checkpoint's config that a version-1 vault needs
 // (--config config.json, or the scout's metadata key "config") checked against the scout's shapes. What the block cannot
@@ -25,6 +28,11 @@ struct Architecture {
   Scoring scoring;
   float routed_scale;  // of the chosen experts' weights
   int rotary_dim;      // elements of each head that RoPE turns, the first ones
+  std::optional<Yarn> yarn;
+  std::vector<int> layer_windows;  // positions that a layer's queries see, up to their own, 0: all; empty: all in every layer
+  bool attention_sinks;
+  bool biased_experts;                  // and their router
+  std::optional<ClampedSwiglu> swiglu;  // the experts'; none: SiLU
   float rope_theta, rms_epsilon;
   int heads, kv_heads, head_dim, top_k, moe_ffn, dense_ffn, shared_ffn, layers, d_model, vocab;
   int moe_layers, experts, bits;  // experts: of the layer that has most

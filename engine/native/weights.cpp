@@ -8,10 +8,15 @@ Error Weights::require(const std::string& name, const std::vector<std::int64_t>&
 }
 
 Error Weights::linear(const std::string& name, int rows, int cols, Linear* out) {
-  Tensor tensor;
-  if (Error error = require(name + ".weight", {rows, cols}, &tensor)) return error;
-  out->weight = {tensor.storage, rows, cols, tensor.data, tensor.scales};
+  if (Error error = matrix(name + ".weight", rows, cols, &out->weight)) return error;
   return has(name + ".bias") ? vector(name + ".bias", rows, &out->bias) : Error{};
+}
+
+Error Weights::matrix(const std::string& name, int rows, int cols, Matrix* out) {
+  Tensor tensor;
+  if (Error error = require(name, {rows, cols}, &tensor)) return error;
+  *out = {tensor.storage, rows, cols, tensor.data, tensor.scales};
+  return {};
 }
 
 Error Weights::embedding(const std::string& name, int rows, int cols, Embedding* out) {

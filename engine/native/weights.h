@@ -22,6 +22,8 @@ class Weights {
 
   // `name`.weight of this shape, and `name`.bias where there is one.
   Error linear(const std::string& name, int rows, int cols, Linear* out);
+  // The tensor `name` as it lies in the trunk.
+  Error matrix(const std::string& name, int rows, int cols, Matrix* out);
   Error embedding(const std::string& name, int rows, int cols, Embedding* out);
   Error vector(const std::string& name, int count, std::vector<float>* out);
 

@@ -29,12 +29,14 @@ struct RandomRing {
   bool half;
   std::size_t key_stride, value_stride;
   std::vector<float> q, keys, values;  // keys and values by position, as stored (rounded to f16 where half)
+  std::vector<float> sinks;            // [heads]; empty: none
 
-  RandomRing(const Heads& shape, bool half)
+  RandomRing(const Heads& shape, bool half, bool with_sinks = false)
       : shape(shape), half(half), key_stride(shape.key_dim + 5), value_stride(shape.value_dim + 2) {
     q = normal_floats(std::size_t(shape.queries()) * shape.key_dim);
     keys = normal_floats(std::size_t(shape.count) * shape.key_dim);
     values = normal_floats(std::size_t(shape.count) * shape.value_dim);
+    if (with_sinks) sinks = normal_floats(shape.heads, 3.0f);
     if (!half) return;
     for (float& key : keys) key = half_to_float(float_to_half(key));
     for (float& value : values) value = half_to_float(float_to_half(value));
@@ -65,7 +67,8 @@ struct RandomRing {
     std::vector<float> out(std::size_t(tokens) * heads * shape.value_dim);
     std::vector<float> scratch(AttendScratch::size(tokens * heads, shape.key_dim, shape.value_dim), NAN);
     const Queries queries{q.data() + (std::size_t(token0) * shape.heads + head0) * shape.key_dim, out.data(),
-                          std::size_t(shape.heads) * shape.key_dim, std::size_t(heads) * shape.value_dim, tokens, heads};
+                          std::size_t(shape.heads) * shape.key_dim, std::size_t(heads) * shape.value_dim, tokens, heads,
+                          sinks.empty() ? nullptr : &sinks[std::size_t(head0)]};
     kernels.attend(queries, kv, scale(), scratch.data());
     return out;
   }
@@ -92,6 +95,11 @@ struct RandomRing {
       for (int d = 0; d < shape.key_dim; d++)
         weights[i] += double(q[std::size_t(query) * shape.key_dim + d]) * keys[std::size_t(i) * shape.key_dim + d];
       largest = std::max(largest, weights[i] *= scale());
+    }
+    if (!sinks.empty()) {
+      const double sink = sinks[std::size_t(query % shape.heads)];
+      largest = std::max(largest, sink);
+      total = std::exp(sink - largest);
     }
     for (int i = begin; i < end; i++) total += weights[i] = std::exp(weights[i] - largest);
     for (int i = begin; i < end; i++)
@@ -210,6 +218,26 @@ TEST(gated_units) {
     }
 }
 
+TEST(clamped_swiglu_of_gate_and_up) {
+  constexpr ClampedSwiglu kind = {.alpha = 1.702f, .limit = 2.5f};
+  for (const Kernels* kernels : every_set())
+    for (int n : lengths) {
+      std::vector<float> gate = normal_floats(n, 3.0f), up = normal_floats(n, 3.0f), y(n);
+      gate[0] = -200.0f;  // whose sigmoid is zero
+      if (n > 7) gate[6] = up[5] = NAN;
+      kernels->clamped_swiglu(gate.data(), up.data(), kind, n, y.data());
+      for (int i = 0; i < n; i++) {
+        const double g = std::min<double>(gate[i], kind.limit), u = std::clamp<double>(up[i], -kind.limit, kind.limit);
+        const double want = (u + 1) * g / (1 + std::exp(-double(kind.alpha) * g));
+        if (std::isnan(want)) CHECK(std::isnan(y[i]));
+        else CHECK_NEAR(y[i], want, (exp_error + (6 + 2 * std::fabs(g)) * unit_roundoff) * std::fabs(want) + 4 * unit_roundoff * std::fabs(g) + 1e-34);
+        float alone;
+        kernels->clamped_swiglu(&gate[i], &up[i], kind, 1, &alone);
+        CHECK(alone == y[i] || std::isnan(want));
+      }
+    }
+}
+
 TEST(softmax_of_scores) {
   for (const Kernels* kernels : every_set())
     for (int n : lengths) {
@@ -230,8 +258,8 @@ TEST(softmax_of_scores) {
 
 TEST(attention_over_a_ring) {
   for (const Heads& shape : attentions)
-    for (bool half : {false, true}) {
-      const RandomRing ring(shape, half);
+    for (const auto& [half, sinks] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+      const RandomRing ring(shape, half, sinks);
       for (const Kernels* kernels : every_set()) {
         const std::vector<float> out = ring.attend(*kernels, 0);
         for (int query = 0; query < shape.queries(); query++) {
@@ -247,8 +275,8 @@ TEST(attention_over_a_ring) {
 
 TEST(attention_does_not_depend_on_the_ring_s_start_nor_on_other_queries) {
   for (const Heads& shape : attentions)
-    for (bool half : {false, true}) {
-      const RandomRing ring(shape, half);
+    for (const auto& [half, sinks] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+      const RandomRing ring(shape, half, sinks);
       for (const Kernels* kernels : every_set()) {
         const std::vector<float> whole = ring.attend(*kernels, 0);
         CHECK(ring.attend(*kernels, shape.capacity / 2) == whole);
@@ -263,4 +291,18 @@ TEST(attention_does_not_depend_on_the_ring_s_start_nor_on_other_queries) {
         CHECK(std::equal(later.rbegin(), later.rend(), whole.rbegin()));
       }
     }
+}
+
+TEST(a_sink_far_below_the_scores_changes_nothing_and_one_far_above_leaves_nothing) {
+  const Heads shape = {2, 16, 16, 100, 120, 61, 3, 40};
+  for (const Kernels* kernels : every_set()) {
+    RandomRing ring(shape, false);
+    const std::vector<float> without = ring.attend(*kernels, 0);
+    for (const float least : {-1000.0f, -INFINITY}) {
+      ring.sinks.assign(2, least);
+      CHECK(ring.attend(*kernels, 0) == without);
+    }
+    ring.sinks.assign(2, 1000.0f);
+    for (const float out : ring.attend(*kernels, 0)) CHECK_EQ(out, 0.0f);
+  }
 }

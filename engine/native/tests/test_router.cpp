@@ -61,6 +61,22 @@ TEST(a_sigmoid_router_renormalises_before_it_scales) {
   CHECK(std::abs(choice.weights[0] + choice.weights[1] - 2.5f) < 1e-6f);
 }
 
+TEST(a_softmax_of_the_chosen_sees_no_other_logit) {
+  Architecture a{};
+  a.scoring = Scoring::softmax_of_chosen;
+  a.top_k = 2;
+  const Choice choice = choose(a, {1.0f, -500.0f, 3.0f, 3.0f, 0.5f});
+  CHECK(choice.experts == (std::vector<int>{2, 3}));
+  CHECK(choice.weights == (std::vector<float>{0.5f, 0.5f}));
+  const Choice far = choose(a, {-900.0f, -1000.0f, -2000.0f, -1001.0f});
+  CHECK(far.experts == (std::vector<int>{0, 1}));
+  CHECK_EQ(far.weights[0], 1.0f);
+  CHECK(far.weights[1] < 1e-40f);
+  const Choice near = choose(a, {1.0f, 0.0f, 0.25f});
+  CHECK(near.experts == (std::vector<int>{0, 2}));
+  CHECK(std::abs(near.weights[0] - score(0.75f)) < 1e-6f);
+}
+
 TEST(whatever_the_logits_are_the_experts_differ_and_ascend) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinite = std::numeric_limits<float>::infinity();
   for (const bool corrected : {false, true}) {
@@ -68,6 +84,10 @@ TEST(whatever_the_logits_are_the_experts_differ_and_ascend) {
     const Choice lost = choose(a, {nan, nan, nan, nan}, corrected ? std::vector<float>(4, nan) : std::vector<float>{});
     CHECK(lost.experts == (std::vector<int>{0, 1, 2}));
   }
+  Architecture chosen{};
+  chosen.scoring = Scoring::softmax_of_chosen;
+  chosen.top_k = 3;
+  CHECK(choose(chosen, {nan, nan, nan, nan}).experts == (std::vector<int>{0, 1, 2}));
   const Choice none = choose(sigmoid(2, true, 1.0f), {-infinite, -infinite, -infinite}, {0.0f, 1.0f, 2.0f});
   CHECK(none.experts == (std::vector<int>{1, 2}));
   CHECK(none.weights == (std::vector<float>{0.0f, 0.0f}));
