@@ -73,27 +73,53 @@ class ReferenceModel:
         turned = a.head_dim
         if self._family.needs_config:
             turned = model_config.rotary_dim(self._config, self._family, a.head_dim)
-        angles = np.arange(n)[:, None] * a.rope_theta ** (-np.arange(0, turned, 2) / turned)
-        q, k = rotate(q, angles), rotate(k, angles)
+        yarn = model_config.yarn(self._config, self._family) if self._family.yarn else None
+        angles = np.arange(n)[:, None] * frequencies(a.rope_theta, turned, yarn)
+        stretch = yarn.attention_factor if yarn else 1.0
+        q, k = rotate(q, angles, stretch), rotate(k, angles, stretch)
         k, v = (np.repeat(t, a.heads // a.kv_heads, axis=1) for t in (k, v))
         scores = np.einsum("qhd,khd->hqk", q, k) / np.float32(np.sqrt(a.head_dim))
         distance = np.arange(n)[:, None] - np.arange(n)
-        scores[:, (distance < 0) | (distance >= (window or n))] = -np.inf
-        mixed = np.einsum("hqk,khd->qhd", softmax(scores), v).reshape(n, -1)
+        seen = min(window or n, self._layer_window(layer) or n)
+        scores[:, (distance < 0) | (distance >= seen)] = -np.inf
+        mixed = np.einsum("hqk,khd->qhd", self._shares(layer, scores), v).reshape(n, -1)
         return self._linear(layer, "self_attn.o_proj", mixed)
 
+    def _layer_window(self, layer: int) -> int | None:
+        if self._family.sliding_window is None:
+            return None
+        return model_config.layer_windows(self._config, self._family)[layer]
+
+    def _shares(self, layer: int, scores: np.ndarray) -> np.ndarray:
+        """[heads, queries, keys]: a softmax, in which a sink takes part that has no value."""
+        if not self._family.sinks:
+            return softmax(scores)
+        sinks = self._trunk[f"model.layers.{layer}.self_attn.sinks"]
+        column = np.broadcast_to(sinks[:, None, None], (*scores.shape[:2], 1))
+        return softmax(np.concatenate([scores, column], axis=-1))[..., :-1]
+
     def _feed_forward(self, layer: int, x: np.ndarray) -> np.ndarray:
-        router = self._w(layer, "mlp.gate")
-        if router is None:
-            router = self._w(layer, "block_sparse_moe.gate")
+        router = next((r for r in trunk.ROUTERS if f"model.layers.{layer}.{r}" in self._trunk), None)
         if router is None:
             return swiglu(x, *(self._w(layer, f"mlp.{name}_proj") for name in ("gate", "up", "down")))
         out = self._shared(layer, x)
-        chosen, picked = self._route(layer, x @ router.T)
+        chosen, picked = self._route(layer, self._linear(layer, router.removesuffix(".weight"), x))
         for expert in np.unique(chosen):
             tokens, places = np.nonzero(chosen == expert)
-            out[tokens] += swiglu(x[tokens], *self.expert(layer, int(expert))) * picked[tokens, places, None]
+            out[tokens] += self._run_expert(layer, int(expert), x[tokens]) * picked[tokens, places, None]
         return out
+
+    def _run_expert(self, layer: int, expert: int, x: np.ndarray) -> np.ndarray:
+        gate, up, down = self.expert(layer, expert)
+        if not self._family.biased_experts:
+            return swiglu(x, gate, up, down)
+        prefix = f"model.layers.{layer}.mlp.experts"
+        inner, outer = (self._trunk[f"{prefix}.{name}_proj_bias"][expert] for name in ("gate_up", "down"))
+        limit = np.float32(self._config.get("swiglu_limit", 7.0))
+        alpha = np.float32(self._config.get("swiglu_alpha", 1.702))
+        g = np.minimum(x @ gate.T + inner[::2], limit)
+        u = np.clip(x @ up.T + inner[1::2], -limit, limit)
+        return (g / (1 + np.exp(-alpha * g)) * (u + 1)) @ down.T + outer
 
     def _route(self, layer: int, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The chosen experts of each token and their weights."""
@@ -144,9 +170,23 @@ def rms_norm(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
     return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float32(epsilon)) * weight
 
 
-def rotate(x: np.ndarray, angles: np.ndarray) -> np.ndarray:
+def frequencies(theta: float, turned: int, yarn: model_config.Yarn | None) -> np.ndarray:
+    """[turned / 2]. Of YaRN: those of few turns over the first training's positions are divided by the factor."""
+    plain = theta ** (-np.arange(0, turned, 2) / turned)
+    if yarn is None:
+        return plain
+    turns = np.array([yarn.beta_fast, yarn.beta_slow])
+    low, high = turned * np.log(yarn.original / (turns * 2 * np.pi)) / (2 * np.log(theta))
+    if yarn.truncate:
+        low, high = np.floor(low), np.ceil(high)
+    low, high = max(low, 0), min(high, turned - 1)
+    ramp = ((np.arange(turned // 2) - low) / (high - low if high != low else 0.001)).clip(0, 1)
+    return plain / yarn.factor * ramp + plain * (1 - ramp)
+
+
+def rotate(x: np.ndarray, angles: np.ndarray, stretch: float) -> np.ndarray:
     """RoPE over halves of the first elements: x [n, heads, d], angles [n, up to d / 2]."""
-    cos, sin = (f(angles).astype(np.float32)[:, None] for f in (np.cos, np.sin))
+    cos, sin = ((stretch * f(angles)).astype(np.float32)[:, None] for f in (np.cos, np.sin))
     half = angles.shape[1]
     left, right, rest = np.split(x, [half, 2 * half], axis=-1)
     return np.concatenate([left * cos - right * sin, right * cos + left * sin, rest], axis=-1)

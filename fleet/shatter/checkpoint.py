@@ -16,7 +16,7 @@ import numpy as np
 
 from fleet.vaultfile import config as model_config
 from fleet.vaultfile.errors import VaultError
-from fleet.vaultfile.scout import ScoutHeader, TensorInfo, TensorSpec, read_header, to_bfloat16
+from fleet.vaultfile.scout import ScoutHeader, TensorInfo, TensorSpec, read_header, to_bfloat16, to_float32
 
 from . import ShatterError, float8, quantization
 from .scales import Scales
@@ -102,6 +102,14 @@ class Checkpoint:
         shard = self._places[name]
         with open(shard.path, "rb") as file:
             return shard.read_raw(file, name)
+
+    def read_item(self, name: str, index: int) -> np.ndarray:
+        """One item along the first axis: floats as float32, U8 as it is."""
+        shard = self._places[name]
+        with open(shard.path, "rb") as file:
+            item = shard.read_item(file, name, index)
+        dtype = shard.tensors[name].dtype
+        return item if dtype == "U8" else to_float32(item, dtype)
 
     def fingerprint(self) -> str:
         """SHA-256 over config.json and each shard's name, length and header: cheap, and another for other weights'

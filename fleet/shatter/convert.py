@@ -42,8 +42,7 @@ class ErrorMeter:
 def experts(checkpoint: Checkpoint, conversion: Conversion) -> Iterator[Expert]:
     """In the table's order."""
     for layer, expert in product(conversion.vault.moe_layers, range(conversion.vault.experts)):
-        gate, up, down = conversion.keys.names(layer, expert)
-        yield checkpoint.read(gate), checkpoint.read(up), checkpoint.read(down)
+        yield conversion.keys.read(checkpoint, layer, expert)
 
 
 def convert(

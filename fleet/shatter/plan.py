@@ -13,7 +13,7 @@ from fleet.vaultfile.writer import VaultPlan
 
 from . import ShatterError, keys, tokenizer
 from .checkpoint import Checkpoint
-from .keys import ExpertKeys
+from .keys import ExpertLayout, Needed
 
 CONVERTER = "s-moe shatter 1"
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
@@ -23,7 +23,7 @@ _DERIVED = re.compile(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")  #
 @dataclass(frozen=True, slots=True)
 class Conversion:
     vault: VaultPlan
-    keys: ExpertKeys
+    keys: ExpertLayout
     trunk: list[TensorSpec]  # names and dtypes as in the checkpoint
     metadata: dict[str, str]
 
@@ -52,30 +52,30 @@ def plan(checkpoint: Checkpoint, bits: int) -> Conversion:
     if not layers or architecture.top_k > experts:
         raise ShatterError(f"num_experts_per_tok is {architecture.top_k} of {experts} experts, {len(layers)} layers")
     vault = VaultPlan(architecture, bits, embedding[1], embedding[0], layers, experts)
-    expert_keys = keys.find(checkpoint.names, layers[0])
-    _check_experts(checkpoint, vault, expert_keys)
-    return Conversion(vault, expert_keys, _trunk(checkpoint, vault, predicting), _metadata(checkpoint, vault))
+    interleaved = families.FAMILIES[architecture.model_type].mxfp4
+    layout = keys.find(checkpoint.names, layers[0], interleaved=interleaved)
+    _check_experts(checkpoint, vault, layout)
+    return Conversion(vault, layout, _trunk(checkpoint, vault, predicting, layout), _metadata(checkpoint, vault))
 
 
-def _check_experts(checkpoint: Checkpoint, vault: VaultPlan, expert_keys: ExpertKeys) -> None:
+def _check_experts(checkpoint: Checkpoint, vault: VaultPlan, layout: ExpertLayout) -> None:
     for layer in vault.moe_layers:
-        for expert in range(vault.experts):
-            for name, shape in zip(expert_keys.names(layer, expert), vault.shapes, strict=True):
-                _check_tensor(checkpoint, name, shape)
+        for needed in layout.tensors(layer, vault.experts, vault.shapes):
+            _check_tensor(checkpoint, needed)
     for name in checkpoint.names:
-        if (found := keys.EXPERT.fullmatch(name)) and int(found[2]) >= vault.experts:
+        if (number := keys.number_of(name)) is not None and number >= vault.experts:
             raise ShatterError(f"tensor {name}: config.json says that there are {vault.experts} experts")
 
 
-def _check_tensor(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> None:
-    info = checkpoint.info(name)
-    if info.shape != shape:
-        raise ShatterError(f"tensor {name} is {list(info.shape)}, the config asks for {list(shape)}")
-    if info.dtype not in scout.FLOAT_DTYPES:
-        raise ShatterError(f"tensor {name} is {info.dtype}, supported are {', '.join(scout.FLOAT_DTYPES)}")
+def _check_tensor(checkpoint: Checkpoint, needed: Needed) -> None:
+    info = checkpoint.info(needed.name)
+    if info.shape != needed.shape:
+        raise ShatterError(f"tensor {needed.name} is {list(info.shape)}, the config asks for {list(needed.shape)}")
+    if info.dtype not in needed.dtypes:
+        raise ShatterError(f"tensor {needed.name} is {info.dtype}, supported are {', '.join(needed.dtypes)}")
 
 
-def _trunk(checkpoint: Checkpoint, vault: VaultPlan, predicting: int) -> list[TensorSpec]:
+def _trunk(checkpoint: Checkpoint, vault: VaultPlan, predicting: int, layout: ExpertLayout) -> list[TensorSpec]:
     """Every tensor but the experts' and the prediction layers', none missing and none that would be left unused."""
     sizes = (vault.architecture, vault.d_model, vault.vocab_size, dict.fromkeys(vault.moe_layers, vault.experts))
     names = trunk.names_in(checkpoint, vault.moe_layers[0])
@@ -87,10 +87,10 @@ def _trunk(checkpoint: Checkpoint, vault: VaultPlan, predicting: int) -> list[Te
     if tied:
         present.pop(trunk.HEAD, None)  # a copy that the model's own code ignores
     for name, shape in present.items():
-        _check_tensor(checkpoint, name, shape)
+        _check_tensor(checkpoint, Needed(name, shape))
     _check_biases(checkpoint, present)
     dropped = {str(vault.architecture.layers + i) for i in range(predicting)}
-    _refuse_unused(checkpoint, present, dropped)
+    _refuse_unused(checkpoint, present, dropped, layout)
     return [TensorSpec(name, checkpoint.info(name).dtype, present[name]) for name in sorted(present)]
 
 
@@ -98,15 +98,17 @@ def _check_biases(checkpoint: Checkpoint, present: dict[str, tuple[int, ...]]) -
     family = families.of(checkpoint.config["model_type"])
     if not family or not family.bias_field:
         return
-    asked = bool(checkpoint.config.get(family.bias_field, False))
+    asked = bool(checkpoint.config.get(family.bias_field, family.biased))
     if asked != any(name.endswith("_proj.bias") for name in present):
         there = "there are none" if asked else "there are biases"
         raise ShatterError(f"{checkpoint.folder / 'config.json'}: {family.bias_field} is {asked}, but {there}")
 
 
-def _refuse_unused(checkpoint: Checkpoint, present: dict[str, tuple[int, ...]], dropped: set[str]) -> None:
+def _refuse_unused(
+    checkpoint: Checkpoint, present: dict[str, tuple[int, ...]], dropped: set[str], layout: ExpertLayout
+) -> None:
     for name in checkpoint.names:
-        if name in present or name == trunk.HEAD or keys.EXPERT.fullmatch(name) or _DERIVED.fullmatch(name):
+        if name in present or name == trunk.HEAD or layout.owns(name) or _DERIVED.fullmatch(name):
             continue
         if (layer := _LAYER.match(name)) and layer[1] in dropped:
             continue

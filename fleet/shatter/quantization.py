@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fleet.vaultfile import families
+
 from . import ShatterError
 from .float8 import Block
 
@@ -26,6 +28,9 @@ def block(config: Mapping[str, Any]) -> Block | None:
         return _size(stored.get("weight_block_size"), "weight_block_size")
     if method == "compressed-tensors":
         return _compressed_tensors(stored)
+    family = families.of(config.get("model_type", ""))
+    if method == "mxfp4" and family and family.mxfp4:
+        return None
     raise _unsupported(f"quant_method {method!r}")
 
 

@@ -6,7 +6,9 @@ Defaults, for fields that a config.json leaves out, are the family's (families.p
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,18 @@ _MISSING = object()
 
 class ConfigError(ValueError):
     """One line that names the field of config.json and why it cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Yarn:
+    """Frequencies for contexts `factor` times longer than the first training's (https://arxiv.org/abs/2309.00071)."""
+
+    factor: float
+    beta_fast: float  # turns over `original` positions: a frequency of more is left as it is
+    beta_slow: float  # one of fewer is divided by the factor
+    original: int
+    truncate: bool  # the bounds between them, to whole dimensions
+    attention_factor: float  # of cosines and sines
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -101,6 +115,49 @@ def rope_theta(config: Config, family: Family) -> float:
     return _number(source, "rope_theta", family.rope_theta)
 
 
+def yarn(config: Config, family: Family) -> Yarn | None:
+    """None where RoPE is plain. `rope_parameters` in what transformers 5 writes, `rope_scaling` before."""
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or family.yarn or {}
+    if _rope_kind(rope) != "yarn":
+        return None
+    longest = _size(config, "max_position_embeddings", 1 << 17)
+    inside = _size(rope, "original_max_position_embeddings", longest)
+    original = _size(config, "original_max_position_embeddings", inside)
+    factor = _number(rope, "factor", longest / original)
+    truncate = rope.get("truncate", True)
+    if not isinstance(truncate, bool):
+        raise ConfigError(f"truncate is {truncate!r}, not true or false")
+    return Yarn(
+        factor=factor,
+        beta_fast=_number(rope, "beta_fast", 32.0),
+        beta_slow=_number(rope, "beta_slow", 1.0),
+        original=original,
+        truncate=truncate,
+        attention_factor=_number(rope, "attention_factor", _attention_factor(rope, factor)),
+    )
+
+
+def _attention_factor(rope: Config, factor: float) -> float:
+    def grown(name: str) -> float:
+        return 0.1 * _number(rope, name, 1.0) * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    both = rope.get("mscale") and rope.get("mscale_all_dim")
+    return grown("mscale") / grown("mscale_all_dim") if both else 0.1 * math.log(max(factor, 1.0)) + 1.0
+
+
+def layer_windows(config: Config, family: Family) -> list[int | None]:
+    """How many positions a query of each layer sees, up to its own; None: all."""
+    layers = _size(config, "num_hidden_layers")
+    if family.sliding_window is None:
+        return [None] * layers
+    default = ["full_attention" if layer % 2 else "sliding_attention" for layer in range(layers)]
+    kinds = default if config.get("layer_types") is None else config["layer_types"]
+    if not isinstance(kinds, list) or len(kinds) != layers or any(kind not in default for kind in kinds):
+        raise ConfigError(f"layer_types is not a list of {layers} times sliding_attention or full_attention")
+    window = _size(config, "sliding_window", family.sliding_window)
+    return [window if kind == "sliding_attention" else None for kind in kinds]
+
+
 def trained_context(config: Config) -> int | None:
     value = config.get("max_position_embeddings")
     return value if type(value) is int and value > 0 else None
@@ -162,19 +219,27 @@ def _refuse_unsupported(config: Config, family: Family, head_dim: int) -> None:
         _number(config, "routed_scaling_factor", 1.0)  # the engine reads it
     if config.get("hidden_act", "silu") not in ("silu", "swish"):
         raise ConfigError(f"hidden_act is {config['hidden_act']!r}: only silu is supported")
-    _refuse_rope_scaling(config)
+    if family.clamped_swiglu:
+        for name in ("swiglu_alpha", "swiglu_limit"):
+            _number(config, name, 1.0)  # the engine reads it
+    _refuse_rope_scaling(config, family)
     _refuse_rotary_dim(config, family, head_dim)
-    _refuse_sliding_window(config)
+    _refuse_sliding_window(config, family)
 
 
-def _refuse_rope_scaling(config: Config) -> None:
+def _rope_kind(parameters: Config) -> Any:
+    return parameters.get("rope_type", parameters.get("type", "default"))
+
+
+def _refuse_rope_scaling(config: Config, family: Family) -> None:
     for name in ("rope_scaling", "rope_parameters"):
         parameters = config.get(name) or {}
         if not isinstance(parameters, dict):
             raise ConfigError(f"{name} is not an object")
-        kind = parameters.get("rope_type", parameters.get("type", "default"))
-        if kind != "default":
+        kind = _rope_kind(parameters)
+        if kind != "default" and not (family.yarn and kind == "yarn"):
             raise ConfigError(f"{name}.rope_type is {kind!r}: only default is supported")
+    yarn(config, family)  # the engine reads it
 
 
 def _refuse_rotary_dim(config: Config, family: Family, head_dim: int) -> None:
@@ -187,7 +252,10 @@ def _refuse_rotary_dim(config: Config, family: Family, head_dim: int) -> None:
         raise ConfigError(f"RoPE over {dim} of a head's {head_dim} elements: only an even number of them is supported")
 
 
-def _refuse_sliding_window(config: Config) -> None:
+def _refuse_sliding_window(config: Config, family: Family) -> None:
+    if family.sliding_window is not None:
+        layer_windows(config, family)  # the engine reads it
+        return
     kinds = set(config.get("layer_types") or []) - {"full_attention"}
     if kinds:
         raise ConfigError(f"layer_types holds {', '.join(map(str, sorted(kinds)))}: only full_attention is supported")

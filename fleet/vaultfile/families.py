@@ -5,7 +5,9 @@ As in the model classes of transformers 5.24.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +23,18 @@ class Family:
     shared_experts: int | None = None  # default of n_shared_experts, each as wide as a routed one; None: no such field
     first_dense: int | None = None  # default of first_k_dense_replace; None: mlp_only_layers says it
     bias_field: str | None = None  # says whether queries, keys and values have biases; None: the tensors do
+    biased: bool = False  # where the config does not say
     prediction_layers: int = 0  # default of num_nextn_predict_layers: behind the last layer, not used
     needs_config: bool = False  # the arch block cannot say all of it: the scout's metadata must hold the config
     sigmoid_router: bool = False  # with a correction bias, which the choice alone uses
     whole_qk_norm: bool = False  # over all heads together
     rotary_share: float = 1.0  # of each head, where the config does not say
+    yarn: Mapping[str, Any] | None = None  # rope_parameters where the config has none; None: cannot be YaRN's
+    sliding_window: int | None = None  # of every other layer from the first on, where the config does not say
+    sinks: bool = False  # a logit of each head that takes part in the softmax and has no value
+    biased_experts: bool = False  # and their router
+    clamped_swiglu: bool = False  # (up + 1) * gate * sigmoid(alpha * gate), both within limits
+    mxfp4: bool = False  # as released: fused experts of 4 bits
     only: dict[str, object] = field(default_factory=dict)  # fields that have this value where they are there
 
 
@@ -71,6 +80,30 @@ FAMILIES = {
         needs_config=True,
         whole_qk_norm=True,
         only={"clip_qkv": None},
+    ),
+    "gpt_oss": Family(
+        qk_norm=False,
+        always_renormalize=True,
+        rms_epsilon=1e-5,
+        rope_theta=150_000.0,
+        head_dim=64,
+        moe_ffn_field="intermediate_size",
+        bias_field="attention_bias",
+        biased=True,
+        needs_config=True,
+        yarn={
+            "rope_type": "yarn",
+            "factor": 32.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+            "original_max_position_embeddings": 4096,
+        },
+        sliding_window=128,
+        sinks=True,
+        biased_experts=True,
+        clamped_swiglu=True,
+        mxfp4=True,
     ),
 }
 

@@ -67,9 +67,16 @@ class ScoutHeader:
         info = self.tensors[name]
         return np.frombuffer(read_exactly(file, info.offset, info.size, self.path), np.uint8)
 
+    def read_item(self, file: BinaryIO, name: str, index: int) -> np.ndarray:
+        """`tensor[index]` as stored, and nothing else of the tensor; U8 too."""
+        info = self.tensors[name]
+        size = info.size // info.shape[0]
+        data = np.frombuffer(read_exactly(file, info.offset + index * size, size, self.path), np.uint8)
+        return data.view(storage_dtype(info.dtype)).reshape(info.shape[1:])
+
 
 def storage_dtype(dtype: str) -> np.dtype:
-    return np.dtype({"F32": "<f4", "F16": "<f2", "BF16": "<u2"}[dtype])
+    return np.dtype({"F32": "<f4", "F16": "<f2", "BF16": "<u2", "U8": "u1"}[dtype])
 
 
 def to_float32(values: np.ndarray, dtype: str) -> np.ndarray:
@@ -148,7 +155,7 @@ def read_header(path: Path, missing: str = "put the scout beside its vault") -> 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     name: str
-    dtype: str  # F32, F16 or BF16
+    dtype: str  # F32, F16, BF16 or U8
     shape: tuple[int, ...]
 
     @property

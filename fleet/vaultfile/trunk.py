@@ -18,11 +18,12 @@ EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"  # absent when tied to the embedding
 LARGEST_EMBEDDING = 64 << 20  # bytes that the engine takes into memory
 SHARED_GATE = "shared_expert_gate.weight"
-ROUTERS = ("mlp.gate.weight", "block_sparse_moe.gate.weight")  # the second: Mixtral, MiniMax
+ROUTERS = ("mlp.gate.weight", "block_sparse_moe.gate.weight", "mlp.router.weight")  # 2: Mixtral, MiniMax; 3: gpt-oss
 SHARED = ("mlp.shared_expert", "mlp.shared_experts")
-CORRECTIONS = dict(  # of a sigmoid router, by the router's spelling
-    zip(ROUTERS, ("mlp.gate.e_score_correction_bias", "block_sparse_moe.e_score_correction_bias"), strict=True)
-)
+CORRECTIONS = {  # of a sigmoid router, by the router's spelling
+    ROUTERS[0]: "mlp.gate.e_score_correction_bias",
+    ROUTERS[1]: "block_sparse_moe.e_score_correction_bias",
+}
 
 
 class Names(NamedTuple):
@@ -49,6 +50,8 @@ def _attention(a: Architecture, d_model: int) -> Shapes:
         shapes |= {f"self_attn.{n}_norm.weight": shapes[f"self_attn.{n}_proj.weight"][:1] for n in "qk"}
     elif a.qk_norm:
         shapes |= {"self_attn.q_norm.weight": (a.head_dim,), "self_attn.k_norm.weight": (a.head_dim,)}
+    if family and family.sinks:
+        shapes["self_attn.sinks"] = (a.heads,)
     return shapes
 
 
@@ -65,9 +68,19 @@ def _layer(a: Architecture, d_model: int, experts: int, names: Names) -> Shapes:
     if not experts:
         return _attention(a, d_model) | _mlp("mlp", d_model, a.dense_ffn)
     shared = _mlp(names.shared, d_model, a.shared_ffn) if a.shared_ffn else {}
-    family = families.of(a.model_type)
-    correction = {CORRECTIONS[names.router]: (experts,)} if family and family.sigmoid_router else {}
-    return _attention(a, d_model) | {names.router: (experts, d_model)} | correction | shared
+    family = families.of(a.model_type) or families.Family(qk_norm=a.qk_norm)
+    correction = {CORRECTIONS.get(names.router, CORRECTIONS[ROUTERS[0]]): (experts,)} if family.sigmoid_router else {}
+    biases = _biases(a, d_model, experts) if family.biased_experts else {}
+    return _attention(a, d_model) | {names.router: (experts, d_model)} | correction | biases | shared
+
+
+def _biases(a: Architecture, d_model: int, experts: int) -> Shapes:
+    """Of the router and of the experts: a gate's and an up projection's elements in turns."""
+    return {
+        "mlp.router.bias": (experts,),
+        "mlp.experts.gate_up_proj_bias": (experts, 2 * a.moe_ffn),
+        "mlp.experts.down_proj_bias": (experts, d_model),
+    }
 
 
 def shapes(

@@ -39,6 +39,16 @@ GLM = SIZES | {
     "rope_theta": 1e4,
     "rms_norm_eps": 1e-5,
 }
+GPT_OSS = SIZES | {
+    "model_type": "gpt_oss",
+    "architectures": ["GptOssForCausalLM"],
+    "hidden_size": 192,  # an odd number of groups of 64, as 2880 is
+    "intermediate_size": 320,
+    "num_hidden_layers": 4,
+    "num_local_experts": EXPERTS,
+    "sliding_window": 16,
+    "rms_norm_eps": 1e-5,
+}
 CONFIGS = {
     # As GLM-4.5 and 4.6: norms, biases, several dense layers; with another scale than 1.
     "glm4_moe": GLM
@@ -87,6 +97,40 @@ CONFIGS = {
         "rope_theta": 1e4,
         "rms_norm_eps": 1e-5,
     },
+    # As transformers saves one, with limits that are met; whatever may be left out is left to the class's defaults.
+    "gpt_oss": GPT_OSS
+    | {
+        "swiglu_limit": 1.25,
+        "swiglu_alpha": 1.5,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 1e4,
+            "factor": 8.0,
+            "original_max_position_embeddings": 512,
+            "attention_factor": 1.25,
+        },
+    },
+    "gpt_oss_mxfp4": GPT_OSS
+    | {
+        "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+        "attention_bias": True,
+        "swiglu_limit": 7.0,
+        "rope_theta": 150000,
+        "rope_scaling": {
+            "beta_fast": 16.0,
+            "beta_slow": 2.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 1024,
+            "rope_type": "yarn",
+            "truncate": False,
+        },
+        "initial_context_length": 4096,
+        "experts_per_token": 3,
+        "quantization_config": {
+            "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "lm_head"],
+            "quant_method": "mxfp4",
+        },
+    },
 }
 EIGHT_BIT = {  # as MiniMax-M2 and GLM-4.5-Air-FP8 are released
     "minimax_m2_fp8": CONFIGS["minimax_m2"] | {"quantization_config": eight_bit.FINE_GRAINED},
@@ -109,6 +153,8 @@ def write(folder: Path, name: str) -> Path:
 
 
 def _dtype(name: str) -> str:
+    if name.endswith(("_blocks", "_scales")):
+        return "U8"
     return "F32" if name.endswith("e_score_correction_bias") else "BF16"
 
 
@@ -116,26 +162,33 @@ def _tensors(specs: list[TensorSpec]) -> Iterator[np.ndarray]:
     bits = np.random.PCG64(7)
     for spec in specs:
         values = _values(spec, bits)
-        yield values if spec.dtype == "F32" else scout.to_bfloat16(values)
+        yield scout.to_bfloat16(values) if spec.dtype == "BF16" else values
 
 
 def _values(spec: TensorSpec, bits: np.random.PCG64) -> np.ndarray:
     """The raw stream is the same in every version of numpy. Uniform, so that activations keep their size."""
     raw = bits.random_raw(int(np.prod(spec.shape))).reshape(spec.shape)
+    if spec.name.endswith("_blocks"):
+        return (raw >> np.uint64(56)).astype(np.uint8)
+    if spec.name.endswith("_scales"):  # 2^-7 to 2^-4
+        return (raw >> np.uint64(62)).astype(np.uint8) + np.uint8(120)
     even = ((raw >> np.uint64(40)) / np.float64(1 << 23) - 1).astype(np.float32)  # within -1 and 1
     if spec.name.endswith("norm.weight"):
         return 1 + even / 2
-    if len(spec.shape) == 1:  # a bias of the attention, or of the choice of experts
+    if spec.name.endswith("sinks"):
+        return even * 2
+    if len(spec.shape) == 1 or spec.name.endswith("_bias"):  # of the attention, of the choice of experts, of experts
         return even / 2
-    sharper = 4 if spec.name.endswith(".gate.weight") else 1  # a router's choice must not hang on the last bit of a sum
-    return even * np.float32(sharper * (3 / spec.shape[-1]) ** 0.5)
+    sharper = 4 if spec.name.endswith((".gate.weight", ".router.weight")) else 1  # no choice hangs on a sum's last bit
+    return even * np.float32(sharper * (3 / spec.shape[-2 if len(spec.shape) == 3 else -1]) ** 0.5)
 
 
 def _shapes(config: dict) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield "model.embed_tokens.weight", (VOCABULARY, HIDDEN)
-    yield "lm_head.weight", (VOCABULARY, HIDDEN)
-    yield "model.norm.weight", (HIDDEN,)
-    layer = {"glm4_moe": _glm_layer, "minimax_m2": _minimax_layer, "olmoe": _olmoe_layer}[config["model_type"]]
+    hidden = config["hidden_size"]
+    yield "model.embed_tokens.weight", (VOCABULARY, hidden)
+    yield "lm_head.weight", (VOCABULARY, hidden)
+    yield "model.norm.weight", (hidden,)
+    layer = LAYERS[config["model_type"]]
     layers = config["num_hidden_layers"]
     for number in range(layers + config.get("num_nextn_predict_layers", 0)):
         for name, shape in layer(config, number):
@@ -146,16 +199,17 @@ def _shapes(config: dict) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _attention(config: dict) -> dict[str, tuple[int, ...]]:
+    hidden = config["hidden_size"]
     heads = {n: HEAD_DIM * config[f"num_{kind}_heads"] for n, kind in (("q", "attention"), ("k", "key_value"))}
     widths = heads | {"v": heads["k"]}
-    shapes = {f"self_attn.{n}_proj.weight": (width, HIDDEN) for n, width in widths.items()}
+    shapes = {f"self_attn.{n}_proj.weight": (width, hidden) for n, width in widths.items()}
     if config.get("attention_bias"):
         shapes |= {f"self_attn.{n}_proj.bias": (width,) for n, width in widths.items()}
     whole = config["model_type"] in ("minimax_m2", "olmoe")
     if whole or config.get("use_qk_norm"):
         shapes |= {f"self_attn.{n}_norm.weight": (heads[n] if whole else HEAD_DIM,) for n in "qk"}
-    norms = {f"{n}_layernorm.weight": (HIDDEN,) for n in ("input", "post_attention")}
-    return shapes | norms | {"self_attn.o_proj.weight": (HIDDEN, heads["q"])}
+    norms = {f"{n}_layernorm.weight": (hidden,) for n in ("input", "post_attention")}
+    return shapes | norms | {"self_attn.o_proj.weight": (hidden, heads["q"])}
 
 
 def _mlp(prefix: str, width: int, names: tuple[str, str, str]) -> dict[str, tuple[int, ...]]:
@@ -190,3 +244,23 @@ def _minimax_layer(config: dict, _: int) -> Iterator[tuple[str, tuple[int, ...]]
 def _olmoe_layer(config: dict, _: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield from _attention(config).items()
     yield from _experts("mlp", config["intermediate_size"], ("gate_proj", "up_proj", "down_proj")).items()
+
+
+def _gpt_oss_layer(config: dict, _: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, width = config["hidden_size"], config["intermediate_size"]
+    yield from _attention(config | {"attention_bias": True}).items()
+    yield "self_attn.o_proj.bias", (hidden,)
+    yield "self_attn.sinks", (config["num_attention_heads"],)
+    yield "mlp.router.weight", (EXPERTS, hidden)
+    yield "mlp.router.bias", (EXPERTS,)
+    for part, inner, outer in (("gate_up_proj", hidden, 2 * width), ("down_proj", width, hidden)):
+        name = f"mlp.experts.{part}"
+        yield f"{name}_bias", (EXPERTS, outer)
+        if "quantization_config" not in config:
+            yield name, (EXPERTS, inner, outer)
+            continue
+        yield f"{name}_blocks", (EXPERTS, outer, inner // 32, 16)
+        yield f"{name}_scales", (EXPERTS, outer, inner // 32)
+
+
+LAYERS = {"glm4_moe": _glm_layer, "minimax_m2": _minimax_layer, "olmoe": _olmoe_layer, "gpt_oss": _gpt_oss_layer}

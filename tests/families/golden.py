@@ -1,4 +1,5 @@
-"""Writes what transformers' own classes say of the tiny checkpoints whose experts went through a vault's quantization.
+"""Writes what transformers' own classes say of the tiny checkpoints whose experts went through a vault's quantization,
+and what its own reader makes of every byte of MXFP4 (mxfp4.json).
 
     python -m tests.families.golden        in an environment with torch, transformers 5, safetensors and numpy
 
@@ -8,16 +9,18 @@ Float32. Greedy ids end before the first near-tie (< 0.02 between the two best l
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from fleet.shatter.checkpoint import Checkpoint
 from fleet.shatter.convert import experts
+from fleet.shatter.keys import SeparateExperts
 from fleet.shatter.plan import plan
 from fleet.vaultfile.records import decode_expert, encode_expert
 
@@ -36,6 +39,15 @@ def main() -> None:
             answers = {f"q{bits}": _cases(_dequantized(source, Path(folder) / str(bits), bits)) for bits in (4, 8)}
         text = json.dumps(answers, separators=(",", ":"))
         Path(__file__).with_name(f"{name}.json").write_text(text + "\n")
+    Path(__file__).with_name("mxfp4.json").write_text(json.dumps(_mxfp4(), separators=(",", ":")) + "\n")
+
+
+def _mxfp4() -> dict[str, list]:
+    """Two experts of four rows of two blocks: values [experts, rows, columns]."""
+    blocks = torch.arange(256, dtype=torch.uint8).reshape(2, 4, 2, 16)
+    scales = torch.tensor([127, 128, 120, 121, 0, 110, 140, 126, 1, 2, 3, 4, 5, 6, 118, 119]).reshape(2, 4, 2)
+    values = convert_moe_packed_tensors(blocks, scales.to(torch.uint8), dtype=torch.float32).transpose(1, 2)
+    return {"blocks": blocks.tolist(), "scales": scales.tolist(), "values": values.tolist()}
 
 
 def _restore(folder: Path) -> None:
@@ -54,19 +66,39 @@ def _restore(folder: Path) -> None:
 
 
 def _dequantized(source: Path, target: Path, bits: int) -> Path:
-    """The checkpoint as a vault of it says it, in float32."""
+    """The checkpoint as a vault of it says it, in float32. Fused experts end up where the source has them."""
     checkpoint = Checkpoint(source)
     conversion = plan(checkpoint, bits)
-    tensors = {name: tensor.float() for name, tensor in load_file(source / "model.safetensors").items()}
+    tensors = _unpacked(load_file(source / "model.safetensors"))
     numbers = [(layer, n) for layer in conversion.vault.moe_layers for n in range(conversion.vault.experts)]
+    fused = defaultdict(list)
     for (layer, number), expert in zip(numbers, experts(checkpoint, conversion), strict=True):
-        parts = decode_expert(encode_expert(expert, bits), conversion.vault.shapes, bits)
-        for key, part in zip(conversion.keys.names(layer, number), parts, strict=True):
-            tensors[key] = torch.tensor(part)
+        parts = [torch.tensor(p) for p in decode_expert(encode_expert(expert, bits), conversion.vault.shapes, bits)]
+        if isinstance(conversion.keys, SeparateExperts):
+            tensors |= zip(conversion.keys.names(layer, number), parts, strict=True)
+            continue
+        gate, up, down = parts
+        prefix = f"model.layers.{layer}.mlp.experts"
+        fused[f"{prefix}.gate_up_proj"].append(torch.stack([gate, up], dim=1).flatten(0, 1).T)
+        fused[f"{prefix}.down_proj"].append(down.T)
+    for name, items in fused.items():
+        assert (torch.stack(items) - tensors[name]).norm() < 0.2 * tensors[name].norm(), name
+        tensors[name] = torch.stack(items)
     target.mkdir()
     save_file(tensors, target / "model.safetensors", {"format": "pt"})
-    shutil.copy(source / "config.json", target)
+    config = {name: value for name, value in checkpoint.config.items() if name != "quantization_config"}
+    (target / "config.json").write_text(json.dumps(config))
     return target
+
+
+def _unpacked(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """As float32, MXFP4 by transformers' own function."""
+    packed = {name.removesuffix("_blocks") for name in tensors if name.endswith("_blocks")}
+    plain = {name: tensor.float() for name, tensor in tensors.items() if tensor.dtype != torch.uint8}
+    return plain | {
+        name: convert_moe_packed_tensors(tensors[f"{name}_blocks"], tensors[f"{name}_scales"], dtype=torch.float32)
+        for name in packed
+    }
 
 
 def _cases(folder: Path) -> list[dict]:

@@ -1,6 +1,7 @@
 """Families that the arch block does not tell all of: what is converted, shown and refused."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +10,14 @@ from django.core.management import CommandError, call_command
 from engine.replies.profile import profile_for
 from fleet import discovery
 from fleet.models import Vault
-from fleet.vaultfile import reader, scout
+from fleet.shatter import ShatterError, keys, mxfp4
+from fleet.shatter.checkpoint import Checkpoint
+from fleet.shatter.convert import experts
+from fleet.shatter.plan import plan
+from fleet.vaultfile import config as model_config
+from fleet.vaultfile import families, reader, scout
 from fleet.vaultfile.errors import VaultError
+from fleet.vaultfile.records import decode_expert, encode_expert
 from fleet.vaultfile.structure import read_structure
 from fleet.vaultfile.upgrade import upgrade
 from fleet.vaultfile.verify import verify
@@ -58,13 +65,52 @@ def test_the_reference_reproduces_what_the_models_own_classes_say(made):
 
 
 def test_the_correction_changes_what_is_chosen(made, monkeypatch):
-    """Else the golden results would not tell whether it is used. OLMoE's router has none."""
+    """Else the golden results would not tell whether it is used. A softmax router has none."""
     name, _, model = made
     prompt = vaults.golden(name, 4)[1]["prompt_ids"]
     with_it = model.logits(prompt)
     monkeypatch.setattr(model, "_correction", lambda layer: np.zeros(1, np.float32))
     change = np.abs(model.logits(prompt) - with_it).max()
-    assert change == 0 if name == "olmoe" else change > 0.1
+    assert change > 0.1 if families.of(model.a.model_type).sigmoid_router else change == 0
+
+
+PARTS_OF_GPT_OSS = {
+    "sinks": {"sinks": -np.inf},
+    "a router's biases": {"router.bias": 0},
+    "biases of gate and up": {"gate_up_proj_bias": 0},
+    "biases of down": {"down_proj_bias": 0},
+    "biases of the attention": {"q_proj.bias": 0, "o_proj.bias": 0},
+    "sliding_window": {"sliding_window": 4096},
+    "rope": {"rope_scaling": None, "rope_parameters": {"rope_type": "default"}},
+    "swiglu_alpha": {"swiglu_alpha": 1.0},
+}
+
+
+@pytest.mark.parametrize("part", PARTS_OF_GPT_OSS)
+def test_every_part_of_a_gpt_oss_changes_what_comes_out(made, monkeypatch, part):
+    name, _, model = made
+    if model.a.model_type != "gpt_oss":
+        return
+    prompt = vaults.golden(name, 4)[2]["prompt_ids"]
+    with_it = model.logits(prompt)
+    changes = PARTS_OF_GPT_OSS[part]
+    for tensor, values in model._trunk.items():
+        for ending, value in changes.items():
+            if tensor.endswith(ending):
+                monkeypatch.setitem(model._trunk, tensor, np.full_like(values, value))
+    for field in changes.keys() & {"sliding_window", "rope_scaling", "rope_parameters", "swiglu_alpha"}:
+        monkeypatch.setitem(model._config, field, changes[field])
+    assert np.abs(model.logits(prompt) - with_it).max() > 0.05
+
+
+def test_the_limit_of_a_swiglu_is_met(made, monkeypatch):
+    name, _, model = made
+    if name != "gpt_oss":
+        return
+    prompt = vaults.golden(name, 4)[2]["prompt_ids"]
+    with_it = model.logits(prompt)
+    monkeypatch.setitem(model._config, "swiglu_limit", 100)
+    assert np.abs(model.logits(prompt) - with_it).max() > 0.05
 
 
 def test_a_glm(source, shatter):
@@ -109,6 +155,83 @@ def test_an_olmoe(source, shatter):
     assert scout.read_header(scout_path).tensors["model.layers.0.self_attn.k_norm.weight"].shape == (64,)
 
 
+@pytest.mark.parametrize("name", ["gpt_oss", "gpt_oss_mxfp4"])
+def test_a_gpt_oss(source, shatter, name):
+    smoe, scout_path = shatter(source(name))
+    a = reader.identify(smoe, scout_path).architecture
+    assert (a.model_type, a.renormalize_top_k, a.qk_norm, a.first_layer_dense) == ("gpt_oss", True, False, False)
+    assert (a.layers, a.heads, a.kv_heads, a.head_dim, a.moe_ffn, a.shared_ffn) == (4, 4, 2, 32, 320, 0)
+    assert a.rope_theta == (1e4 if name == "gpt_oss" else 1.5e5)
+    kept = scout.read_header(scout_path).tensors
+    experts = {n.partition(".experts.")[2]: kept[n] for n in kept if ".layers.2.mlp.experts." in n}
+    assert {n: info.shape for n, info in experts.items()} == {"gate_up_proj_bias": (8, 640), "down_proj_bias": (8, 192)}
+    assert {kept[f"model.layers.0.{n}"].shape for n in ("self_attn.sinks", "self_attn.o_proj.bias")} == {(4,), (192,)}
+    assert {info.dtype for info in kept.values()} == {"BF16"}
+
+
+def test_interleaved_experts_are_taken_apart(source):
+    folder = source("gpt_oss")
+    checkpoint = Checkpoint(folder)
+    gate_up, down = (checkpoint.read(f"model.layers.1.mlp.experts.{n}_proj") for n in ("gate_up", "down"))
+    found = list(experts(checkpoint, plan(checkpoint, 4)))[8 + 5]
+    expected = gate_up[5][:, 0::2].T, gate_up[5][:, 1::2].T, down[5].T
+    assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_mxfp4_is_what_transformers_makes_of_it():
+    golden = json.loads(Path(vaults.__file__).with_name("mxfp4.json").read_text())
+    blocks, scales = (np.array(golden[name], np.uint8) for name in ("blocks", "scales"))
+    assert np.array_equal(mxfp4.decode(blocks, scales), np.array(golden["values"], np.float32))
+    assert np.isnan(mxfp4.decode(blocks, np.full_like(scales, 255))).all()
+
+
+def test_experts_in_mxfp4_are_taken_apart(source):
+    checkpoint = Checkpoint(source("gpt_oss_mxfp4"))
+    name = "model.layers.2.mlp.experts"
+    rows, down = (
+        mxfp4.decode(*(checkpoint.read_item(f"{name}.{part}_proj_{kind}", 7) for kind in ("blocks", "scales")))
+        for part in ("gate_up", "down")
+    )
+    found = list(experts(checkpoint, plan(checkpoint, 4)))[2 * 8 + 7]
+    assert all(np.array_equal(a, b) for a, b in zip(found, (rows[0::2], rows[1::2], down), strict=True))
+
+
+@pytest.mark.parametrize(("bits", "error"), [(4, 0.12), (8, 0.005)])
+def test_what_mxfp4_loses(source, bits, error):
+    checkpoint = Checkpoint(source("gpt_oss_mxfp4"))
+    conversion = plan(checkpoint, bits)
+    for original in list(experts(checkpoint, conversion))[:4]:
+        restored = decode_expert(encode_expert(original, bits), conversion.vault.shapes, bits)
+        for a, b in zip(original, restored, strict=True):
+            assert 0 < np.linalg.norm(b - a) < error * np.linalg.norm(a)
+
+
+def test_mxfp4_has_whole_blocks():
+    with pytest.raises(ShatterError, match="down_proj_blocks: rows of 336 are not whole blocks"):
+        list(keys.Mxfp4Experts().tensors(0, 8, [(336, 192), (336, 192), (192, 336)]))
+
+
+def test_what_a_gpt_oss_leaves_to_its_class():
+    family = families.FAMILIES["gpt_oss"]
+    assert model_config.layer_windows({"num_hidden_layers": 3}, family) == [128, None, 128]
+    yarn = model_config.yarn({}, family)
+    assert (yarn.factor, yarn.beta_fast, yarn.beta_slow, yarn.original, yarn.truncate) == (32, 32, 1, 4096, False)
+    assert yarn.attention_factor == pytest.approx(1.3465735902799727)
+    assert model_config.yarn({"rope_parameters": {"rope_theta": 1e4}}, family) is None
+    older = {"max_position_embeddings": 65536, "rope_scaling": {"type": "yarn", "mscale": 1.0, "mscale_all_dim": 0.5}}
+    older["rope_scaling"] |= {"factor": 40.0, "beta_fast": 16}
+    yarn = model_config.yarn(older, family)
+    assert (yarn.original, yarn.truncate, yarn.beta_fast) == (65536, True, 16)
+    assert yarn.attention_factor == pytest.approx(1.1557219901962608)
+
+
+def test_every_end_of_a_gpt_oss_is_kept(source, shatter):
+    folder = source("gpt_oss_mxfp4", eos_token_id=200002)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [200002, 199999, 200012]}')
+    _, scout_path = shatter(folder)
+    assert json.loads(scout.read_header(scout_path).metadata["eos_token_ids"]) == [199999, 200002, 200012]
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", vaults.NAMES)
 def test_the_fleet_shows_it(source, shatter, fleet_dir, name):
@@ -120,13 +243,18 @@ def test_the_fleet_shows_it(source, shatter, fleet_dir, name):
     dense = {"glm4_moe": 2, "glm4_moe_air": 1, "glm4_moe_air_fp8": 1}.get(name, 0)
     assert (row.state, row.reason, row.model_type) == ("servable", "", config["model_type"])
     assert (row.hidden_layers, row.moe_layers) == (config["num_hidden_layers"], config["num_hidden_layers"] - dense)
-    assert (row.experts_per_layer, row.top_k, row.ffn_dim, row.trained_context) == (8, 3, 64, 4096)
+    ffn = 320 if config["model_type"] == "gpt_oss" else 64
+    assert (row.experts_per_layer, row.top_k, row.ffn_dim, row.trained_context) == (8, 3, ffn, 4096)
     assert verify(smoe, scout_path, None, lambda *_: None) == []
 
 
 @pytest.mark.parametrize(
     ("name", "mark", "family"),
-    [("glm4_moe", "<tool_call>{{ name }}<arg_key>", "glm"), ("minimax_m2", "<minimax:tool_call>", "minimax")],
+    [
+        ("glm4_moe", "<tool_call>{{ name }}<arg_key>", "glm"),
+        ("minimax_m2", "<minimax:tool_call>", "minimax"),
+        ("gpt_oss_mxfp4", "<|start|>assistant<|channel|>analysis<|message|>", "harmony"),
+    ],
 )
 def test_its_chat_template_is_kept(source, shatter, settings, name, mark, family):
     folder = source(name)
@@ -159,6 +287,19 @@ REFUSED = [
     ("minimax_m2", {"scoring_func": "softmax"}, "scoring_func is 'softmax'"),
     ("olmoe", {"clip_qkv": 8.0}, "clip_qkv is 8.0: only None is supported"),
     ("olmoe", {"partial_rotary_factor": 2}, "partial_rotary_factor is 2"),
+    ("gpt_oss", {"layer_types": ["full_attention"] * 3}, "layer_types is not a list of 4"),
+    ("gpt_oss", {"layer_types": ["chunked_attention"] * 4}, "layer_types is not a list of 4"),
+    ("gpt_oss", {"sliding_window": 0}, "sliding_window is 0"),
+    ("gpt_oss", {"swiglu_limit": -1}, "swiglu_limit is -1"),
+    ("gpt_oss", {"swiglu_alpha": "x"}, "swiglu_alpha is 'x'"),
+    ("gpt_oss", {"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters.rope_type is 'longrope'"),
+    ("gpt_oss", {"rope_parameters": {"rope_type": "yarn", "factor": 0}}, "factor is 0"),
+    ("gpt_oss", {"rope_parameters": {"rope_type": "yarn", "truncate": 1}}, "truncate is 1"),
+    ("gpt_oss", {"attention_bias": False}, "attention_bias is False, but"),
+    ("gpt_oss", {"num_local_experts": 7}, "gate_up_proj is [8, 192, 640], the config asks for [7, 192, 640]"),
+    ("gpt_oss", {"intermediate_size": 640}, "the config asks for [8, 192, 1280]"),
+    ("gpt_oss_mxfp4", {"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
+    ("glm4_moe", {"quantization_config": {"quant_method": "mxfp4"}}, "quantization_config"),
 ]
 
 

@@ -70,15 +70,39 @@ def test_first_logits(program, vault, tmp_path, name, bits):
         assert abs(got - expected).max() <= 1e-4 * abs(expected).max()
 
 
-# RoPE's turned part and the rest of a head must wrap together.
+# RoPE's turned part and the rest of a head must wrap together. A layer's own window is between 8 and 24.
+@pytest.mark.parametrize("window", [8, 24])
 @pytest.mark.parametrize("chunk", [1, 5, 512])
 @pytest.mark.parametrize("name", vaults.NAMES)
-def test_the_window_slides_exactly(program, vault, tmp_path, name, chunk):
+def test_the_window_slides_exactly(program, vault, tmp_path, name, chunk, window):
     smoe = vault(name)
-    flags = ("--exact", "--ctx", 8, "--chunk", chunk, "--ring", 3)
+    flags = ("--exact", "--ctx", window, "--chunk", chunk, "--ring", 3)
     got = native_engine.logits(program, smoe, IDS, tmp_path / "logits", *flags)
-    expected = ReferenceModel(smoe, scout_path_of(smoe)).logits(IDS, window=8)
+    expected = ReferenceModel(smoe, scout_path_of(smoe)).logits(IDS, window=window)
     assert abs(got - expected).max() <= 1e-3 * abs(expected).max()
+
+
+@pytest.mark.parametrize("kernels", ["scalar", "avx2", "avx512", "amx", "neon"])
+@pytest.mark.parametrize("name", ["gpt_oss", "gpt_oss_mxfp4"])
+def test_no_bit_depends_on_chunks_or_threads(program, vault, tmp_path, name, kernels):
+    if not runs(program, vault(name), kernels):
+        pytest.skip("this machine does not run it")
+    forms = [(), ("--chunk", 1, "--threads", 3), ("--chunk", 7, "--ring", 1), ("--chunk", 19, "--threads", 2)]
+    for exact in ((), ("--exact",)):
+        got = [
+            native_engine.logits(program, vault(name), IDS, tmp_path / "logits", "--kernels", kernels, *exact, *form)
+            for form in forms
+        ]
+        assert all(np.array_equal(logits, got[0]) for logits in got)
+
+
+@pytest.mark.parametrize("name", ["gpt_oss", "gpt_oss_mxfp4"])
+def test_a_kept_prefix_changes_nothing(start, vault, name):
+    engine = start(vault(name))
+    whole = engine.generate(24, IDS, t=0, ignore_eos=1).ids
+    assert engine.generate(14, IDS + whole[:10], t=0, ignore_eos=1).ids == whole[10:]
+    assert engine.generate(24, IDS[:33] + IDS[:5], t=0, ignore_eos=1).ids != whole
+    assert engine.generate(24, IDS, t=0, ignore_eos=1).ids == whole
 
 
 @pytest.mark.parametrize("trunk", ["stored", "q8"])
@@ -90,12 +114,13 @@ def test_the_router_is_never_rounded(program, vault, tmp_path, name, trunk):
     assert abs(got - expected).max() <= 1e-3 * abs(expected).max()
 
 
-def changed_scout(smoe, folder, config):
-    """The scout of `smoe` with another config; None: with none."""
+def changed_scout(smoe, folder, config, left_out=""):
+    """The scout of `smoe` with another config, or with none; without the tensor `left_out`."""
     header = scout.read_header(scout_path_of(smoe))
     metadata = {k: v for k, v in header.metadata.items() if k != "config"}
     metadata |= {} if config is None else {"config": config}
-    specs = [scout.TensorSpec(name, info.dtype, info.shape) for name, info in header.tensors.items()]
+    kept = {name: info for name, info in header.tensors.items() if name != left_out}
+    specs = [scout.TensorSpec(name, info.dtype, info.shape) for name, info in kept.items()]
     path = folder / "changed.scout.safetensors"
     with open(scout_path_of(smoe), "rb") as source, open(path, "wb") as target:
         scout.write(target, specs, (header.read_raw(source, spec.name) for spec in specs), metadata)
@@ -148,6 +173,44 @@ def test_what_cannot_run_is_refused_in_one_line(program, vault, tmp_path, change
     config = json.loads((smoe.parent / "checkpoint" / "config.json").read_text()) | change
     line = refusal(program, "--vault", smoe, "--scout", changed_scout(smoe, tmp_path, json.dumps(config)))
     assert named in line
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"layer_types": ["full_attention"] * 3}, "layer_types: not one for each of 4 layers"),
+        ({"layer_types": "full_attention"}, "layer_types: not one for each of 4 layers"),
+        ({"layer_types": [1, 2, 3, 4]}, 'layer_types: "" cannot be run'),
+        ({"layer_types": ["chunked_attention"] * 4}, 'layer_types: "chunked_attention" cannot be run'),
+        ({"sliding_window": 0}, "sliding_window: not above 0"),
+        ({"sliding_window": 1.5}, "sliding_window: not a count"),
+        ({"swiglu_limit": 0}, "swiglu_limit: not a positive number"),
+        ({"swiglu_alpha": float("inf")}, "swiglu_alpha: not a positive number"),
+        ({"rope_scaling": {"rope_type": "longrope"}}, 'RoPE kind "longrope" cannot be run'),
+        ({"rope_scaling": {"rope_type": 3}}, 'RoPE kind "" cannot be run'),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": -4}}, "factor: not a positive number"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": "4"}}, "factor: not a number"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4, "truncate": 1}}, "truncate: not true or false"),
+        ({"rope_scaling": {"type": "yarn", "beta_slow": 0}}, "beta_slow: not a positive number"),
+        ({"hidden_act": "gelu"}, "hidden_act"),
+    ],
+)
+def test_what_cannot_run_of_a_gpt_oss_is_refused_in_one_line(program, vault, tmp_path, change, named):
+    smoe = vault("gpt_oss_mxfp4")
+    config = checkpoints.CONFIGS["gpt_oss_mxfp4"] | change
+    line = refusal(program, "--vault", smoe, "--scout", changed_scout(smoe, tmp_path, json.dumps(config)))
+    assert named in line
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["self_attn.sinks", "mlp.router.bias", "mlp.experts.gate_up_proj_bias", "mlp.experts.down_proj_bias"],
+)
+def test_a_part_of_a_gpt_oss_that_is_missing_is_named(program, vault, tmp_path, name):
+    smoe = vault("gpt_oss")
+    config = scout.read_header(scout_path_of(smoe)).metadata["config"]
+    without = changed_scout(smoe, tmp_path, config, left_out=f"model.layers.1.{name}")
+    assert f"model.layers.1.{name}: missing" in refusal(program, "--vault", smoe, "--scout", without)
 
 
 def test_the_config_of_such_a_family_beside_another_vault_is_refused(program, golden, vault):
