@@ -28,7 +28,10 @@ constexpr int kQueriesAtOnce = 128;
 // What the layers share: a layer's values are dead when the next one begins.
 struct Workspace {
   Workspace(const Architecture& a, Runtime& r)
-      : shape{a.d_model, a.heads, a.kv_heads, a.head_dim, a.rms_epsilon}, runtime(r), rope(a.rope_theta, a.rotary_dim, a.yarn), input(r) {}
+      : shape{a.d_model, a.heads, a.kv_heads, a.head_dim, a.rms_epsilon},
+        runtime(r),
+        rope(a.rope_theta, a.rotary_dim, a.yarn),
+        input(r) {}
 
   void fit(int tokens) {
     const auto count = static_cast<std::size_t>(tokens);
