@@ -28,11 +28,14 @@ class ConfigReader {
     return value && !value->is(json::Kind::null) ? value : nullptr;
   }
 
-  // transformers 5 keeps theta and its like inside rope_parameters, older ones beside rope_scaling.
+  // transformers 5 keeps theta and its like inside rope_parameters, older ones beside rope_scaling, or in it.
   const json::Value* find_rope(const char* name) const {
-    const json::Value* parameters = find("rope_parameters");
-    const json::Value* value = parameters ? parameters->find(name) : nullptr;
-    return value && !value->is(json::Kind::null) ? value : find(name);
+    for (const char* place : {"rope_scaling", "rope_parameters"}) {
+      const json::Value* parameters = find(place);
+      const json::Value* value = parameters ? parameters->find(name) : nullptr;
+      if (value && !value->is(json::Kind::null)) return value;
+    }
+    return find(name);
   }
 
   // What says how RoPE is scaled: rope_parameters in what transformers 5 writes, rope_scaling before; null: nothing does.

@@ -68,14 +68,18 @@ void read_sigmoid_router(ConfigReader& config, Architecture* out) {
   out->routed_scale = static_cast<float>(scale.value_or(1.0));
 }
 
-// Of a softmax over scores that grow with the context.
+// Where the config does not say it.
 double attention_factor(ConfigReader& config, const json::Value& rope, double factor) {
   const auto grown = [&](const char* name) {
     const double scale = config.positive(rope.find(name), name, 1.0);
     return factor > 1 ? 0.1 * scale * std::log(factor) + 1 : 1.0;
   };
-  const bool both = rope.find("mscale") && rope.find("mscale_all_dim");
-  return both ? grown("mscale") / grown("mscale_all_dim") : factor > 1 ? 0.1 * std::log(factor) + 1 : 1.0;
+  const auto given = [&](const char* name) {
+    const json::Value* value = rope.find(name);
+    return value && !value->is(json::Kind::null);
+  };
+  if (given("mscale") && given("mscale_all_dim")) return grown("mscale") / grown("mscale_all_dim");
+  return factor > 1 ? 0.1 * std::log(factor) + 1 : 1.0;
 }
 
 void read_yarn(const Yarn& otherwise, ConfigReader& config, Architecture* out) {

@@ -110,8 +110,8 @@ def rotary_dim(config: Config, family: Family, head_dim: int) -> int:
 
 def rope_theta(config: Config, family: Family) -> float:
     """`rope_parameters.rope_theta` in what transformers 5 writes, `rope_theta` before."""
-    parameters = config.get("rope_parameters") or {}
-    source = parameters if "rope_theta" in parameters else config
+    places = (config.get(name) or {} for name in ("rope_scaling", "rope_parameters"))
+    source = next((place for place in places if place.get("rope_theta") is not None), config)
     return _number(source, "rope_theta", family.rope_theta)
 
 
@@ -124,6 +124,8 @@ def yarn(config: Config, family: Family) -> Yarn | None:
     inside = _size(rope, "original_max_position_embeddings", longest)
     original = _size(config, "original_max_position_embeddings", inside)
     factor = _number(rope, "factor", longest / original)
+    if (theta := rope_theta(config, family)) <= 1:
+        raise ConfigError(f"rope_theta is {theta}, not above 1")
     truncate = rope.get("truncate", True)
     if not isinstance(truncate, bool):
         raise ConfigError(f"truncate is {truncate!r}, not true or false")
@@ -141,7 +143,7 @@ def _attention_factor(rope: Config, factor: float) -> float:
     def grown(name: str) -> float:
         return 0.1 * _number(rope, name, 1.0) * math.log(factor) + 1.0 if factor > 1 else 1.0
 
-    both = rope.get("mscale") and rope.get("mscale_all_dim")
+    both = rope.get("mscale") is not None and rope.get("mscale_all_dim") is not None
     return grown("mscale") / grown("mscale_all_dim") if both else 0.1 * math.log(max(factor, 1.0)) + 1.0
 
 

@@ -220,6 +220,9 @@ def test_what_a_gpt_oss_leaves_to_its_class():
     assert model_config.yarn({"rope_parameters": {"rope_theta": 1e4}}, family) is None
     older = {"max_position_embeddings": 65536, "rope_scaling": {"type": "yarn", "mscale": 1.0, "mscale_all_dim": 0.5}}
     older["rope_scaling"] |= {"factor": 40.0, "beta_fast": 16}
+    assert model_config.rope_theta(older, family) == 1.5e5
+    older["rope_scaling"]["rope_theta"] = 5e5
+    assert model_config.rope_theta(older | {"rope_theta": 1e4}, family) == 5e5
     yarn = model_config.yarn(older, family)
     assert (yarn.original, yarn.truncate, yarn.beta_fast) == (65536, True, 16)
     assert yarn.attention_factor == pytest.approx(1.1557219901962608)
@@ -295,6 +298,7 @@ REFUSED = [
     ("gpt_oss", {"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters.rope_type is 'longrope'"),
     ("gpt_oss", {"rope_parameters": {"rope_type": "yarn", "factor": 0}}, "factor is 0"),
     ("gpt_oss", {"rope_parameters": {"rope_type": "yarn", "truncate": 1}}, "truncate is 1"),
+    ("gpt_oss", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1}}, "rope_theta is 1.0, not above 1"),
     ("gpt_oss", {"attention_bias": False}, "attention_bias is False, but"),
     ("gpt_oss", {"num_local_experts": 7}, "gate_up_proj is [8, 192, 640], the config asks for [7, 192, 640]"),
     ("gpt_oss", {"intermediate_size": 640}, "the config asks for [8, 192, 1280]"),

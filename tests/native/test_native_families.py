@@ -55,10 +55,11 @@ def test_every_greedy_id(start, vault, name, bits, flags):
 def test_every_kernel_set(program, start, vault, name, kernels):
     if not runs(program, vault(name), kernels):
         pytest.skip("this machine does not run it")
-    engine = start(vault(name), "--kernels", kernels)
-    for case in vaults.golden(name, 4):
-        answer = engine.generate(max(1, len(case["greedy_ids"])), case["prompt_ids"], t=0, ignore_eos=1)
-        assert answer.ids[: len(case["greedy_ids"])] == case["greedy_ids"]
+    for exact in ((), ("--exact",)):
+        engine = start(vault(name), "--kernels", kernels, *exact)
+        for case in vaults.golden(name, 4):
+            answer = engine.generate(max(1, len(case["greedy_ids"])), case["prompt_ids"], t=0, ignore_eos=1)
+            assert answer.ids[: len(case["greedy_ids"])] == case["greedy_ids"]
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -192,6 +193,7 @@ def test_what_cannot_run_is_refused_in_one_line(program, vault, tmp_path, change
         ({"rope_scaling": {"rope_type": "yarn", "factor": "4"}}, "factor: not a number"),
         ({"rope_scaling": {"type": "yarn", "factor": 4, "truncate": 1}}, "truncate: not true or false"),
         ({"rope_scaling": {"type": "yarn", "beta_slow": 0}}, "beta_slow: not a positive number"),
+        ({"rope_scaling": {"type": "yarn", "mscale": 0, "mscale_all_dim": 1}}, "mscale: not a positive number"),
         ({"hidden_act": "gelu"}, "hidden_act"),
     ],
 )
