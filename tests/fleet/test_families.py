@@ -206,6 +206,14 @@ def test_what_mxfp4_loses(source, bits, error):
             assert 0 < np.linalg.norm(b - a) < error * np.linalg.norm(a)
 
 
+@pytest.mark.parametrize(
+    ("name", "bits", "is_told"), [("gpt_oss_mxfp4", 4, True), ("gpt_oss_mxfp4", 8, False), ("gpt_oss", 4, False)]
+)
+def test_who_shatters_mxfp4_is_told_of_8_bits(source, shatter, capsys, name, bits, is_told):
+    shatter(source(name), bits=bits, dry_run=True)
+    assert ("--bits 8 keeps them" in capsys.readouterr().out) == is_told
+
+
 def test_mxfp4_has_whole_blocks():
     with pytest.raises(ShatterError, match="down_proj_blocks: rows of 336 are not whole blocks"):
         list(keys.Mxfp4Experts().tensors(0, 8, [(336, 192), (336, 192), (192, 336)]))

@@ -11,6 +11,7 @@ from fleet.management.writing import writing
 from fleet.shatter import ShatterError, tokenizer
 from fleet.shatter.checkpoint import Checkpoint
 from fleet.shatter.convert import ErrorMeter, convert
+from fleet.shatter.keys import Mxfp4Experts
 from fleet.shatter.plan import Conversion, plan
 
 STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -50,6 +51,11 @@ class Command(BaseCommand):
             f"{vault.bits} bits a weight: experts {_size(vault.file_size)} ({_size(vault.padded_size)} each), "
             f"trunk {_size(conversion.scout_size)}; needs {_size(conversion.disk_need)} of disk"
         )
+        if isinstance(conversion.keys, Mxfp4Experts) and vault.bits < 8:
+            self.stdout.write(
+                f"These experts are MXFP4, whose values lie between those of {vault.bits} bits: "
+                "--bits 8 keeps them nearly exactly."
+            )
 
     def _convert(self, source: Checkpoint, conversion: Conversion, smoe: Path, measure: bool, validate: bool) -> None:
         meter = ErrorMeter(conversion) if measure else None
