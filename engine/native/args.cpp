@@ -136,7 +136,8 @@ Error check(const Args& args) {
   if (args.serve + args.bench + !args.tokens_in.empty() != 1)
     return {"--serve, --tokens-in or bench: exactly one of them"};
   if (args.bench && args.tokens == 0) return {"--tokens: bench wants one at least"};
-  if (!args.logits.empty() && args.serve) return {"--logits: goes with --tokens-in"};
+  if (!args.logits.empty() && args.tokens_in.empty()) return {"--logits: goes with --tokens-in"};
+  if (args.json && !args.bench) return {"--json: goes with bench"};
   return {};
 }
 

@@ -47,6 +47,12 @@ int serve(const Args& args) {
   return 0;
 }
 
+// What was asked for must have arrived: a full disk behind stdout is a failure, not an end.
+int finish_output() {
+  std::cout.flush();
+  return std::cout.good() ? 0 : fail({"stdout: cannot be written"});
+}
+
 // Tokens to stdout as they come.
 class Printer : public Listener {
  public:
@@ -89,6 +95,7 @@ int run_once(const Args& args) {
   Printer printer;
   Figures figures;
   const Failure failure = Generator(*engine).run(request, printer, &figures);
+  if (!std::cout.good()) return finish_output();  // the cause of an interruption, where there is one
   return failure.reason.empty() ? 0 : fail({failure.reason + " " + failure.detail});
 }
 
@@ -98,7 +105,7 @@ int bench(const Args& args) {
   Measured prefill, decode;
   if (Error error = measure(*engine, args.prompt, args.tokens, &prefill, &decode)) return fail(error);
   std::cout << (args.json ? as_json(*engine, prefill, decode) : as_text(prefill) + as_text(decode));
-  return 0;
+  return finish_output();
 }
 
 int run(int argc, char** argv) {
@@ -106,7 +113,7 @@ int run(int argc, char** argv) {
   if (Error error = parse_args({argv + 1, argv + argc}, &args)) return fail(error, kUsage);
   if (args.help) std::cout << help_text();
   if (args.version) std::cout << "smoe-engine " << kVersion << "\n";
-  if (args.help || args.version) return 0;
+  if (args.help || args.version) return finish_output();
   if (args.bench) return bench(args);
   return args.serve ? serve(args) : run_once(args);
 }

@@ -199,6 +199,30 @@ def test_a_scout_of_another_shape_is_refused(program, tmp_path):
     assert "self_attn.q_proj.weight" in line or "q_proj" in line
 
 
+@pytest.mark.parametrize(
+    "mode", [("--tokens-in", "1,2"), ("bench", "--prompt", "1"), ("bench", "--prompt", "1", "--json"), ("--help",)]
+)
+def test_answers_that_cannot_be_written_are_a_failure(program, tmp_path, mode):
+    vault, _ = synthetic.write(tmp_path / "v.smoe")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [program, *mode, "--vault", vault, "--tokens", "2"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "smoe-engine: stdout: cannot be written"
+
+
+def test_flags_of_another_mode_are_refused(program):
+    bench = refusal(program, "bench", "--vault", "v", "--logits", "x")
+    assert bench == (2, "smoe-engine: --logits: goes with --tokens-in")
+    once = refusal(program, "--vault", "v", "--tokens-in", 1, "--json")
+    assert once == (2, "smoe-engine: --json: goes with bench")
+
+
 def test_flags(program, golden):
     unknown = refusal(program, "--vault", "v", "--speed", "9", "--serve")
     assert unknown == (2, "smoe-engine: --speed: unknown flag (see --help)")
