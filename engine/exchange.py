@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from .errors import ContextOverflow, EngineFailed, InvalidRequest
 from .job import Ended, Job, PromptTokens, Tokens
@@ -17,17 +17,15 @@ FIELDS |= {"pp": "presence_penalty", "fp": "frequency_penalty", "lp": "logprobs"
 
 
 class Exchange:
-    """queue_ms, boot_ms: what the job has waited before. context: the window where the engine does not tell it."""
+    """context: the window where the engine does not tell it."""
 
-    def __init__(self, session: Session, job: Job, context: int, queue_ms: float, boot_ms: float) -> None:
+    def __init__(self, session: Session, job: Job, context: int) -> None:
         self._session, self._job = session, job
         self._context = session.hello.context or context
-        self._waited = (queue_ms, boot_ms)
         self._ids = job.ids
         self._cut = 0  # ids of the prompt that were left out to fit the window
         self._was_reset = False
         self._cached = self._generated = 0
-        self._began = self._first = 0.0  # time.monotonic() of the request and of its first token
         self._tag = 0
         self._stopped = False
 
@@ -54,7 +52,7 @@ class Exchange:
                 return
 
     async def _begin(self) -> Answer:
-        self._began = time.monotonic()
+        self._job.stages.enter("prefill")
         self._tag = self._session.next_tag()
         answer = self._session.generate(self._gen())
         await self._allow([])
@@ -100,7 +98,7 @@ class Exchange:
     def _accept(self, tokens: list[Token]) -> list[Token]:
         if not tokens:
             return tokens
-        self._first = self._first or time.monotonic()
+        self._job.stages.enter("decode")
         tokens = self._until_stop(tokens)
         self._generated += len(tokens)
         return tokens
@@ -132,13 +130,13 @@ class Exchange:
 
     def _timings(self, done: Done) -> Timings:
         """The engine's own figures, else what the clock here says."""
-        number, now = done.number, time.monotonic()
+        number, clock = done.number, self._job.stages.timings()
         prefill, decode = number("prefill_ms"), number("decode_ms")
         counts = {"expert_hits": number("hits"), "expert_misses": number("misses"), "bytes_read": number("bytes")}
-        return Timings(
-            *self._waited,
-            prefill_ms=((self._first or now) - self._began) * 1e3 if prefill is None else prefill,
-            decode_ms=(now - (self._first or now)) * 1e3 if decode is None else decode,
+        return replace(
+            clock,
+            prefill_ms=clock.prefill_ms if prefill is None else prefill,
+            decode_ms=clock.decode_ms if decode is None else decode,
             stall_ms=number("stall_ms"),
             **{name: None if count is None else int(count) for name, count in counts.items()},
         )

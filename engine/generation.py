@@ -140,11 +140,15 @@ async def _generate(request: GenerationRequest, record: Record) -> AsyncIterator
     yield Accepted(len(encoded.ids))
     reply = Reply(codec, request, encoded)
     breaths = Breaths()
-    async with contextlib.aclosing(get_worker().stream(job)) as events:
-        async for event in events:
-            for told in _told(event, reply, job, record):
-                yield told
-                await breaths.take()
+    try:
+        async with contextlib.aclosing(get_worker().stream(job)) as events:
+            async for event in events:
+                for told in _told(event, reply, job, record):
+                    yield told
+                    await breaths.take()
+    finally:
+        if record.reason is None:  # its client has left, or it failed: the time that it took was taken
+            record.timings = job.stages.timings()
 
 
 def _told(event: WorkerEvent, reply: Reply, job: Job, record: Record) -> Iterator[Event]:

@@ -26,7 +26,10 @@ log = logging.getLogger("smoe.generation")
 
 @dataclass(slots=True)
 class Record:
-    """error: the sentence that the client got. reason `cancel`: the client has gone. Times are time.time()."""
+    """error: the sentence that the client got. reason `cancel`: the client has gone. Times are time.time().
+
+    usage and timings of a generation that was left or failed: up to then.
+    """
 
     request_id: str
     client: str
@@ -45,6 +48,11 @@ class Record:
     admitted: bool = False  # by those of `on_started` that count
     prompt: str = ""  # with `--log-text` only, as is the reply
     reply: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """The reply came to its end, so its timings are the engine's own."""
+        return not self.error and self.reason != "cancel"
 
     def hear(self, event: Event) -> None:
         """Keeps what the client is told of the reply: its text, thoughts and calls."""

@@ -95,21 +95,21 @@ class Worker:
     async def stream(self, job: Job) -> AsyncIterator[WorkerEvent]:
         """Raises engine.errors. Closing the iterator at any time ends the generation."""
         self._refuse_when_closing()
-        joined = time.monotonic()
         turn = self._turns.join(job.client, job.card.id)
+        job.stages.enter("queue")
         try:
             async with contextlib.aclosing(turn.positions()) as positions:
                 async for position in positions:
                     yield Queued(position, job.card.id)
             granted = time.monotonic()
+            job.stages.enter("boot")
             boot = self._ensure(job.card)
             while boot and not boot.done():
                 yield Booting(job.card.id, time.monotonic() - granted)
                 await asyncio.wait({boot}, timeout=1.0)
             if boot:
                 boot.result()
-            waited = (granted - joined) * 1e3, (time.monotonic() - granted) * 1e3
-            exchange = Exchange(self._session, job, self.options.window, *waited)
+            exchange = Exchange(self._session, job, self.options.window)
             async with contextlib.aclosing(exchange.events()) as events:
                 async for event in events:
                     yield event

@@ -196,11 +196,14 @@ def _note_use(finished: list[Record]) -> None:
     """When a vault and a key were used last, and how fast the vault decoded then."""
     for client, ended in {record.client: record.ended for record in finished}.items():
         ApiKey.objects.filter(name=clean(client)).update(last_used=_moment(ended))
-    for record in {record.model: record for record in finished if record.model}.values():
-        fields = {"last_used": _moment(record.ended)}
-        if speed := _generation(record).tokens_per_second:
-            fields["tokens_per_second"] = speed
-        Vault.objects.filter(name=record.model).update(**fields)
+    vaults: dict[str, dict[str, object]] = defaultdict(dict)
+    for record in finished:
+        if record.model:
+            vaults[record.model]["last_used"] = _moment(record.ended)
+            if record.is_whole and (speed := _generation(record).tokens_per_second):
+                vaults[record.model]["tokens_per_second"] = speed
+    for name, fields in vaults.items():
+        Vault.objects.filter(name=name).update(**fields)
 
 
 journal = Journal()

@@ -70,7 +70,7 @@ class Metrics:
         self.queue.observe((timings.queue_ms + timings.boot_ms) / 1000)
         if record.first_token is not None:
             self.first.labels(vault).observe(record.first_token - record.started)
-        if timings.decode_ms > 0 and usage.generated > 1:
+        if record.is_whole and timings.decode_ms > 0 and usage.generated > 1:
             self.speed.labels(vault).observe(usage.generated * 1000 / timings.decode_ms)
 
     def happened(self, happening: Happening) -> None:

@@ -296,6 +296,31 @@ async def test_records(fleet, says, monkeypatch):
     assert list(records.recent)[-3:] == told
 
 
+async def test_records_of_what_does_not_end_tell_the_time_that_it_took(fleet, says, monkeypatch):
+    told = []
+    monkeypatch.setattr(records, "on_finished", [told.append])
+    says(" ".join("abcdefghij"), token_delay=0.1)
+    async with contextlib.aclosing(generation.stream(GenerationRequest(model="alpha", messages=SAY_HI))) as events:
+        text = (event async for event in events if isinstance(event, TextDelta))
+        await anext(text)
+        waiting = asyncio.create_task(run(client="another"))
+        await anext(text)
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+    says("a b c d", crash="decode:2", token_delay=0.05)
+    with pytest.raises(EngineFailed):
+        await run()
+    gave_up, left, failed = (record.timings for record in told)
+    assert gave_up.queue_ms > 90
+    assert (gave_up.boot_ms, gave_up.prefill_ms, gave_up.decode_ms) == (0, 0, 0)
+    assert left.queue_ms < 90 < left.decode_ms
+    assert left.prefill_ms > 0
+    assert failed.decode_ms > 0
+    assert not any(record.is_whole for record in told)
+
+
 @pytest.mark.parametrize("keeps", [False, True])
 async def test_text_is_kept_only_where_the_operator_asks(fleet, says, monkeypatch, settings, keeps):
     settings.SMOE = dataclasses.replace(settings.SMOE, log_text=keeps)
