@@ -20,4 +20,5 @@ async def view(request: HttpRequest) -> HttpResponse:
     except Unauthorized as error:
         return JsonResponse({"error": error.message}, status=error.status, headers=error.headers)
     engine = worker.get_worker()
-    return HttpResponse(metrics.render(engine.snapshot(), await engine.status()), content_type=CONTENT_TYPE)
+    status = await engine.status()  # takes seconds where the engine does not answer
+    return HttpResponse(metrics.render(engine.snapshot(), status), content_type=CONTENT_TYPE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -81,8 +82,9 @@ class Metrics:
         self.waiting.set(snapshot.waiting)
         self.running.set(snapshot.running)
         self.boots.set(snapshot.boots)
+        unknown = 0 if snapshot.state == "down" else math.nan  # an engine that does not answer has memory all the same
         for name, gauge in self.status.items():
-            gauge.set(status.get(name, 0))
+            gauge.set(status.get(name, unknown))
         return generate_latest(self.registry)
 
 
