@@ -46,6 +46,15 @@ class QueueOrder:
         self._arrivals += 1
         return Place(client, model, (round, self._arrivals))
 
+    def give_up(self, place: Place, waiting: Iterable[Place]) -> None:
+        """`place` will not run: its client's later ones move up, and the next to come gets the round that is left."""
+        client, free = place.client, place.rank[0]
+        later = (other for other in waiting if other.client == client and other.rank > place.rank)
+        for other in sorted(later, key=lambda other: other.rank):
+            free, other.rank = other.rank[0], (free, other.rank[1])
+        if self._dealt.get(client) == free:
+            self._dealt[client] = free - 1
+
     def sorted(self, waiting: Iterable[Place], now: float) -> list[Place]:
         """As they would run if nothing else came."""
         stays = self._stays(now)

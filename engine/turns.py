@@ -94,8 +94,8 @@ class Turns:
             self.running = None
         elif turn in self._operators:
             self._operators.remove(turn)
-        else:
-            self._waiting.pop(turn.place, None)
+        elif self._waiting.pop(turn.place, None):
+            self._order.give_up(turn.place, self._waiting)
         self._advance()
 
     def close(self, error: GenerationError) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.queue_order import LINGER, QueueOrder
+from engine.turns import Turns
 
 STAY = 20.0
 BOOT = 5.0
@@ -163,3 +164,44 @@ def test_a_wait_is_bounded_by_the_turns_that_came_before_or_in_a_round(arrivals)
     runs = simulate(arrivals)
     turn = STAY + LINGER + BOOT + 5
     assert all(r.began - r.arrived <= turn * len(arrivals) for r in runs)
+
+
+async def test_who_gives_up_and_asks_again_is_not_put_behind_for_it():
+    """As an editor does with every key that is pressed."""
+    turns = Turns(64, STAY)
+    for _ in range(5):
+        turns.join("busy", "X")
+    for _ in range(20):
+        turns.leave(turns.join("editor", "X"))
+    assert turns.join("editor", "X").position <= 2
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=20), st.integers(0, 5), st.randoms())
+def test_turns_that_were_given_up_leave_no_trace(turns, granted, random):
+    order, stayed, waiting = QueueOrder(0.0), [], {}
+    for client, stays in turns:
+        place = order.place(client, "X")
+        waiting[place] = client
+        if stays:
+            stayed.append(place)
+    leaving = [place for place in waiting if place not in stayed]
+    random.shuffle(leaving)
+    for place in leaving:
+        del waiting[place]
+        order.give_up(place, waiting)
+    fresh, others = QueueOrder(0.0), {}
+    for place in stayed:
+        others[fresh.place(place.client, "X")] = place.client
+
+    def run(order, waiting):
+        clients = []
+        while waiting:
+            first = order.sorted(waiting, 0.0)[0]
+            clients.append(waiting.pop(first))
+            order.grant(first, waiting)
+            if len(clients) == granted:  # newcomers in between find the same
+                for client in "abc":
+                    waiting[order.place(client, "X")] = client
+        return clients
+
+    assert run(order, waiting) == run(fresh, others)
