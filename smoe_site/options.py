@@ -58,6 +58,15 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _origins(text: str) -> tuple[str, ...]:
+    """As browsers spell them: a scheme, a host, a port where it is not the scheme's own; no path. `null`: files."""
+    origins = tuple(origin.rstrip("/").lower() for origin in _list(text))
+    for origin in origins:
+        if origin not in ("*", "null") and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+", origin):
+            raise ValueError(f"{origin!r} is no origin such as https://chat.example")
+    return origins
+
+
 def bytes_of(amount: str) -> int:
     """`6G` -> bytes, as the engine reads them: units of 1024, with or without iB. Raises ValueError."""
     told = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTkmgt]?)(?:iB)?", amount)
@@ -140,7 +149,7 @@ class Options:
         20.0, _float, "seconds on a vault before the engine switches for others, if it has work", 0
     )
     max_body_mb: int = option(32, _int, "largest request body, MiB", 1)
-    allow_origin: tuple[str, ...] = option((), _list, "web origins that may call the API, comma-separated")
+    allow_origin: tuple[str, ...] = option((), _origins, "web origins that may call the API, comma-separated")
     allow_anyone: bool = option(False, _bool, "1: serve other machines although there is no API key")
     log_days: int = option(90, _int, "days that the request log and events are kept; 0: for ever", 0, 36_500)
     log_text: bool = option(False, _bool, "1: keep the text of prompts and replies in the request log")

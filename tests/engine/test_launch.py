@@ -34,3 +34,17 @@ def test_the_engines_own_flags_are_passed_on(card):
 )
 def test_the_form_of_the_trunk_that_estimates_go_by(trunk, words, form):
     assert Options(trunk=trunk, engine_args=words).trunk_form == form
+
+
+def test_origins_are_read_as_browsers_spell_them():
+    text = "https://Chat.example/, http://10.0.0.2:3000,chrome-extension://abc,null,*"
+    origins = parse_value("allow_origin", text, "--allow-origin")
+    assert origins == ("https://chat.example", "http://10.0.0.2:3000", "chrome-extension://abc", "null", "*")
+
+
+@pytest.mark.parametrize(
+    "text", ["chat.example", "https://", "https://chat.example/page", "*.example", "localhost:3000"]
+)
+def test_what_no_browser_would_send_as_its_origin_is_refused(text):
+    with pytest.raises(OptionError, match="is no origin such as"):
+        parse_value("allow_origin", text, "--allow-origin")
