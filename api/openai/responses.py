@@ -27,6 +27,7 @@ from .response_stream import ResponseStream
 
 TRUNCATIONS = ("auto", "disabled")
 SUMMARIES = ("auto", "concise", "detailed")
+NO_SUMMARY = "none"  # a word of some clients' settings
 _LOGPROBS = "message.output_text.logprobs"
 _ENCRYPTED = "reasoning.encrypted_content"
 MAX_TOP_LOGPROBS = 20
@@ -66,7 +67,8 @@ def parse(fields: Fields, request: Request) -> ResponsesCall:
     items = parse_items(fields, partial(kept_responses.find_item, request.client.id))
     thinking = fields.object("reasoning") or Fields({}, "reasoning")
     effort = thinking.choice("effort", parts.EFFORTS)
-    summary = next((word for word in map(thinking.raw, ("summary", "generate_summary")) if word in SUMMARIES), None)
+    words = [thinking.choice(name, (*SUMMARIES, NO_SUMMARY)) for name in ("summary", "generate_summary")]
+    summary = next((word for word in words if word in SUMMARIES), None)
     reasoning, template_kwargs = parts.parse_effort(effort)
     text = fields.object("text") or Fields({}, "text")
     include = fields.strings("include")

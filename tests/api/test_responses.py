@@ -103,6 +103,9 @@ def test_a_summary_that_is_asked_for_is_the_reasoning(sdk, http, script):
         assert (item.summary[0].text, item.content, len(item.summary)) == ("think hard", [], 1)
     assert events[0].response.reasoning.summary == "auto"
 
+    for fields in ({"summary": None}, {"summary": "none"}):
+        assert "summary" not in "".join(name for name, _ in post_stream(http, PATH, asked | {"reasoning": fields}))
+
     item = {name: value for name, value in done.to_dict().items() if name != "encrypted_content"}
     http.post(PATH, json=ask(input=[{"role": "user", "content": "hi"}, item, {"role": "assistant", "content": "a"}]))
     assert script.request.messages[1]["reasoning_content"] == "think hard"
@@ -346,6 +349,8 @@ def test_nobody_else_and_nothing_unasked_is_remembered(http, fields, headers):
         ({"max_output_tokens": "9"}, "max_output_tokens"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema"),
         ({"truncation": "middle"}, "truncation"),
+        ({"reasoning": {"summary": "long"}}, "reasoning.summary"),
+        ({"reasoning": {"generate_summary": 1}}, "reasoning.generate_summary"),
         ({"tool_choice": {"type": "file_search"}}, "tool_choice.type"),
         ({"tools": [TOOL | {"name": 'a"b'}]}, "tools.0.name"),
         ({"tools": [CUSTOM | {"name": "a<b"}]}, "tools.0.name"),
