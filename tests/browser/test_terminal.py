@@ -140,6 +140,14 @@ def test_a_word_in_pieces_is_taken_back():
     assert [wrapper.feed(piece, 10) for piece in ("one two th", "ree")] == ["one two th", "\x1b[2D\x1b[K\nthree"]
 
 
+def test_where_nobody_can_type_a_key_the_refusal_is_told(stub):
+    stub.key = "right"
+    asked = [sys.executable, MANAGE, "chat", "--url", stub.url]
+    done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith("CommandError: This server needs an API key.")
+
+
 def test_a_live_terminal_wraps_and_a_pipe_does_not(out, monkeypatch):
     monkeypatch.setenv("COLUMNS", "11")
     Screen(out, live=True).text("one two three")

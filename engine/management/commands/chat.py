@@ -53,7 +53,10 @@ def _active(client: ChatClient) -> str:
     except ServerProblem as problem:
         if problem.status != 401:
             raise
-        client.key = getpass.getpass("API key: ")
+        try:
+            client.key = getpass.getpass("API key: ")
+        except EOFError:  # nobody is there to type one
+            raise problem from None
         return _active(client)
 
 
