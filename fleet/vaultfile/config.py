@@ -239,8 +239,9 @@ def _refuse_rope_scaling(config: Config, family: Family) -> None:
         if not isinstance(parameters, dict):
             raise ConfigError(f"{name} is not an object")
         kind = _rope_kind(parameters)
-        if kind != "default" and not (family.yarn and kind == "yarn"):
-            raise ConfigError(f"{name}.rope_type is {kind!r}: only default is supported")
+        kinds = ("default", "yarn") if family.yarn else ("default",)
+        if kind not in kinds:
+            raise ConfigError(f"{name}.rope_type is {kind!r}: only {' and '.join(kinds)} can be read")
     yarn(config, family)  # the engine reads it
 
 

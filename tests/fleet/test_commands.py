@@ -40,6 +40,12 @@ def test_an_empty_fleet_is_said_so(fleet_dir, capsys):
     assert capsys.readouterr().out == "The fleet is empty.\n"
 
 
+def test_a_fleet_without_vaults_of_a_state_is_not_empty(fleet_dir, capsys):
+    pairs.make(fleet_dir, "whole")
+    call_command("vaults", "--state", "missing")
+    assert capsys.readouterr().out == "No vault is missing.\n"
+
+
 @pytest.mark.parametrize("command", [["switch_vault", "whole"], ["unload"]])
 def test_without_a_server_the_command_says_so(fleet_dir, command):
     with pytest.raises(CommandError, match="No server is running"):

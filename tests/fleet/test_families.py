@@ -303,7 +303,7 @@ REFUSED = [
     ("gpt_oss", {"sliding_window": 0}, "sliding_window is 0"),
     ("gpt_oss", {"swiglu_limit": -1}, "swiglu_limit is -1"),
     ("gpt_oss", {"swiglu_alpha": "x"}, "swiglu_alpha is 'x'"),
-    ("gpt_oss", {"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters.rope_type is 'longrope'"),
+    ("gpt_oss", {"rope_parameters": {"rope_type": "longrope"}}, "'longrope': only default and yarn can be read"),
     ("gpt_oss", {"rope_parameters": {"rope_type": "yarn", "factor": 0}}, "factor is 0"),
     ("gpt_oss", {"rope_parameters": {"rope_type": "yarn", "truncate": 1}}, "truncate is 1"),
     ("gpt_oss", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1}}, "rope_theta is 1.0, not above 1"),

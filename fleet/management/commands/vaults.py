@@ -15,4 +15,7 @@ class Command(BaseCommand):
         if server_client.rescan() is None:
             catalog.servable()  # looks at the disk first
         vaults = list(Vault.objects.filter(state=state) if state else Vault.objects.all())
-        self.stdout.write(reports.as_json(vaults) if json else reports.as_table(vaults))
+        if state and not vaults and not json and Vault.objects.exists():
+            self.stdout.write(f"No vault is {state}.")
+        else:
+            self.stdout.write(reports.as_json(vaults) if json else reports.as_table(vaults))
