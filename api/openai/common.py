@@ -90,11 +90,11 @@ def timings(finished: Finished) -> dict[str, Any]:
     return {
         "cache_n": counts.cached,
         "prompt_n": fresh,
-        "prompt_ms": times.prefill_ms,
+        "prompt_ms": round(times.prefill_ms, 3),
         "prompt_per_token_ms": round(times.prefill_ms / fresh, 3) if fresh else 0.0,
         "prompt_per_second": _rate(fresh, times.prefill_ms),
         "predicted_n": counts.generated,
-        "predicted_ms": times.decode_ms,
+        "predicted_ms": round(times.decode_ms, 3),
         "predicted_per_token_ms": round(times.decode_ms / counts.generated, 3) if counts.generated else 0.0,
         "predicted_per_second": _rate(counts.generated, times.decode_ms),
     }
