@@ -23,20 +23,23 @@ class Tokenizer:
 
     path: str
     source: str
-    signature: str  # changes with the directory's files
+    signature: str  # changes with the files of both directories
+    checkpoint: Path  # checkpoints/<name>/, whether it is there or not: its configs count without a tokenizer too
 
     def directory(self) -> Path | None:
         return Path(self.path) if self.path and os.path.isdir(self.path) else None
 
 
 def locate(name: str, checkpoints_dir: Path, fallback: str) -> Tokenizer:
-    """`checkpoints/<name>/` where it exists, else the fallback, else none."""
+    """That of `checkpoints/<name>/` where it has one (`shatter` may have left a config alone), else the fallback."""
     own = checkpoints_dir / name
-    if os.path.isdir(own):
-        return Tokenizer(str(own), Vault.TokenizerSource.OWN, f"own:{_signature(own)}")
+    signature = f"own:{_signature(own)}"
+    if os.path.isfile(own / "tokenizer.json"):
+        return Tokenizer(str(own), Vault.TokenizerSource.OWN, signature, own)
     if fallback:
-        return Tokenizer(fallback, Vault.TokenizerSource.FALLBACK, f"{fallback}:{_signature(Path(fallback))}")
-    return Tokenizer("", Vault.TokenizerSource.NONE, "")
+        signature = f"{fallback}:{_signature(Path(fallback))}:{signature}"
+        return Tokenizer(fallback, Vault.TokenizerSource.FALLBACK, signature, own)
+    return Tokenizer("", Vault.TokenizerSource.NONE, signature, own)
 
 
 def fit(tokenizer: Tokenizer, vocab_size: int) -> tuple[str, str]:
@@ -63,9 +66,7 @@ def fit(tokenizer: Tokenizer, vocab_size: int) -> tuple[str, str]:
 
 def eos_ids(tokenizer: Tokenizer) -> set[int]:
     """From generation_config.json, config.json and the tokenizer's own `eos_token`, as far as they are there."""
-    directory = tokenizer.directory()
-    if directory is None or tokenizer.source != Vault.TokenizerSource.OWN:
-        return set()
+    directory = tokenizer.checkpoint
     found = set(as_ids(_read(directory / "generation_config.json").get("eos_token_id")))
     found.update(as_ids(_read(directory / "config.json").get("eos_token_id")))
     token = _read(directory / "tokenizer_config.json").get("eos_token")

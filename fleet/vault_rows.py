@@ -64,8 +64,7 @@ def _from_stat(sighting: Sighting) -> dict[str, Any]:
 
 
 def _identify(sighting: Sighting) -> Identity:
-    own = sighting.tokenizer.source == Vault.TokenizerSource.OWN
-    config = Path(sighting.tokenizer.path) / "config.json" if own else None
+    config = sighting.tokenizer.checkpoint / "config.json"
     return identify(sighting.candidate.vault, sighting.candidate.scout, config)
 
 

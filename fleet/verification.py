@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from django.conf import settings
 from django.db import close_old_connections
 
 from .events import record
@@ -48,8 +49,7 @@ def latest(name: str) -> Verification | None:
 
 def _run(job: Verification, vault: Vault) -> None:
     global _running
-    own = vault.tokenizer_source == Vault.TokenizerSource.OWN
-    config = Path(vault.tokenizer) / "config.json" if own else None
+    config = settings.SMOE.checkpoints_dir / vault.name / "config.json"
 
     def progress(done: int, total: int) -> None:
         job.done, job.total = done, total

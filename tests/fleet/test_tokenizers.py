@@ -74,6 +74,18 @@ def test_end_of_sequence_ids_are_the_union_of_every_source(fleet_dir, tmp_path):
     assert catalog.find("tiny").eos_ids == (1, 2, 3, 4, 95)
 
 
+@pytest.mark.parametrize(("fallback", "source"), [("", "none"), ("fallback-name", "fallback")])
+def test_a_checkpoint_without_a_tokenizer_has_none(fleet_dir, tmp_path, settings, fallback, source):
+    """What `shatter` leaves of one: its config's ends hold, also beside the fallback's tokenizer."""
+    settings.SMOE = dataclasses.replace(settings.SMOE, tokenizer=fallback)
+    directory = tmp_path / "checkpoints" / "tiny"
+    directory.mkdir(parents=True)
+    (directory / "config.json").write_text('{"eos_token_id": 3}')
+    pairs.make(fleet_dir, "tiny")
+    card = catalog.find("tiny")
+    assert (card.tokenizer, card.eos_ids, Vault.objects.get().tokenizer_source) == (fallback, (3,), source)
+
+
 def test_a_tokenizer_added_later_is_noticed(fleet_dir, tmp_path):
     pairs.make(fleet_dir, "tiny")
     discovery.scan()
