@@ -35,8 +35,7 @@ export function summary(run, disk) {
 
 function facts(run) {
   const rows = Object.entries(NAMES).map(([phase, name]) => [name, seconds(run.ms[phase]), phase]);
-  const computing = (run.ms.prefill || 0) + (run.ms.decode || 0); // the engine waits in both
-  if (run.stall != null) rows.push(["Waiting for disk", `${seconds(run.stall)}, ${percent(run.stall, computing)} of prefill and decode`, "stall"]);
+  if (run.stall != null) rows.push(["Waiting for disk", `${seconds(run.stall)}, ${percent(run.stall, run.ms.prefill + run.ms.decode)} of both`, "stall"]);
   if (run.hits != null) rows.push(["Ring hits", `${percent(run.hits, run.hits + run.misses)} of ${count(run.hits + run.misses)}`]);
   if (run.read != null) rows.push(["Read from disk", bytes(run.read)]);
   if (run.slid) rows.push(["Left the window", tokens(run.slid)]);
