@@ -13,6 +13,8 @@ from typing import Any
 from .models import Vault
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "config.json")
+# transformers makes a tokenizer from any of these.
+VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 LARGEST_JSON = 256 << 20  # bytes
 PADDED_AT_MOST = 1.5  # embeddings are padded to round sizes; a vocabulary larger than this belongs to another model
 
@@ -34,7 +36,7 @@ def locate(name: str, checkpoints_dir: Path, fallback: str) -> Tokenizer:
     """That of `checkpoints/<name>/` where it has one (`shatter` may have left a config alone), else the fallback."""
     own = checkpoints_dir / name
     signature = f"own:{_signature(own)}"
-    if os.path.isfile(own / "tokenizer.json"):
+    if any(os.path.isfile(own / file) for file in VOCABULARIES):
         return Tokenizer(str(own), Vault.TokenizerSource.OWN, signature, own)
     if fallback:
         signature = f"{fallback}:{_signature(Path(fallback))}:{signature}"

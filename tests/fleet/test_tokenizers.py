@@ -86,6 +86,16 @@ def test_a_checkpoint_without_a_tokenizer_has_none(fleet_dir, tmp_path, settings
     assert (card.tokenizer, card.eos_ids, Vault.objects.get().tokenizer_source) == (fallback, (3,), source)
 
 
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"])
+def test_a_checkpoint_has_a_tokenizer_in_any_of_its_forms(fleet_dir, tmp_path, settings, file):
+    settings.SMOE = dataclasses.replace(settings.SMOE, tokenizer="fallback-name")
+    directory = tmp_path / "checkpoints" / "tiny"
+    directory.mkdir(parents=True)
+    (directory / file).write_text("{}")
+    pairs.make(fleet_dir, "tiny")
+    assert catalog.find("tiny").tokenizer == str(directory)
+
+
 def test_a_tokenizer_added_later_is_noticed(fleet_dir, tmp_path):
     pairs.make(fleet_dir, "tiny")
     discovery.scan()
