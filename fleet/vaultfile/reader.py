@@ -119,7 +119,7 @@ def read_pair(
 
 def _config(structure: Structure, header: scout.ScoutHeader, path: Path | None) -> tuple[dict[str, Any], str]:
     """The config that a version-1 vault needs, and where it was found."""
-    if path is not None and path.is_file():
+    if path is not None and os.path.isfile(path):  # False too in a directory that may not be entered
         try:
             return model_config.load(path), str(path)
         except model_config.ConfigError as error:
