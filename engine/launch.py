@@ -1,9 +1,18 @@
-"""A vault -> the engine's command line, with the flags that every engine of either version knows."""
+"""A vault -> the engine's command line and environment, with the flags that engines of either version know."""
 
 from __future__ import annotations
 
+import os
+
 from fleet.catalog import ModelCard
 from smoe_site.options import Options
+
+
+def environment(options: Options, card: ModelCard) -> dict[str, str]:
+    """Where a version-1 vault's architecture stands: no flag, as version-1 engines end at one that they do not know."""
+    config = options.checkpoints_dir / card.id / "config.json"
+    needed = card.format_version == 1 and os.path.isfile(config)
+    return {"SMOE_ENGINE_CONFIG": str(config)} if needed else {}
 
 
 def command(options: Options, card: ModelCard) -> list[str]:

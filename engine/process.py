@@ -13,7 +13,7 @@ import os
 import re
 import signal
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 from .errors import EngineFailed
@@ -34,7 +34,9 @@ class EngineProcess:
         self._stderr = asyncio.create_task(self._read_stderr())
 
     @classmethod
-    async def spawn(cls, command: Sequence[str], inherit: Sequence[int] = ()) -> Self:
+    async def spawn(
+        cls, command: Sequence[str], inherit: Sequence[int] = (), environment: Mapping[str, str] | None = None
+    ) -> Self:
         """A session of its own keeps the terminal's Ctrl-C from it: the server ends it in order.
 
         Raises EngineFailed where there is no such program.
@@ -42,14 +44,14 @@ class EngineProcess:
         pipe = asyncio.subprocess.PIPE
         # A copy of the environment: without one the child, which shares our memory until it is the engine, reads the
         # C library's own, which moves when a thread of ours sets a variable: EFAULT.
-        environment = os.environ.copy()
+        whole = os.environ | (environment or {})
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
-                env=environment,
+                env=whole,
                 pass_fds=tuple(inherit),
                 start_new_session=True,
             )

@@ -270,7 +270,9 @@ class Worker:
         await self.lock.acquire(self.limits.lock)
         log.info("starting the engine on %s", card.id)
         started = time.monotonic()
-        process = await EngineProcess.spawn(launch.command(self.options, card), inherit=[self.lock.descriptor])
+        process = await EngineProcess.spawn(
+            launch.command(self.options, card), [self.lock.descriptor], launch.environment(self.options, card)
+        )
         self._boots += 1
         self.lock.note(process.pid)
         self._session = session = Session(process, self.limits, self._on_end)

@@ -30,7 +30,7 @@ constexpr double kMany = 1e9;
 const Flag kFlags[] = {
     {"--vault", "FILE", &Args::vault, "the experts: a .smoe file"},
     {"--scout", "FILE", &Args::scout, "the trunk: its .scout.safetensors (default: beside the vault)"},
-    {"--config", "FILE", &Args::config, "the checkpoint's config.json, where vault and scout do not hold what it says"},
+    {"--config", "FILE", &Args::config, "the checkpoint's config.json, where vault and scout do not hold what it says; or $SMOE_ENGINE_CONFIG"},
     {"--serve", nullptr, &Args::serve, "speak the serve protocol on stdin and stdout"},
     {"--tokens-in", "CSV", &Args::tokens_in, "run once on these ids and print the ids that follow"},
     {"--tokens", "N", &Args::tokens, "ids to generate with --tokens-in or bench", {0, 8192}},

@@ -111,6 +111,7 @@ int bench(const Args& args) {
 int run(int argc, char** argv) {
   Args args;
   if (Error error = parse_args({argv + 1, argv + argc}, &args)) return fail(error, kUsage);
+  if (const char* const config = std::getenv("SMOE_ENGINE_CONFIG"); config != nullptr && args.config.empty()) args.config = config;
   if (args.help) std::cout << help_text();
   if (args.version) std::cout << "smoe-engine " << kVersion << "\n";
   if (args.help || args.version) return finish_output();

@@ -1,5 +1,6 @@
 """The engine's command line: engines of version 1 get no flag that they do not know, unless it is asked for."""
 
+import dataclasses
 from itertools import pairwise
 
 import pytest
@@ -13,6 +14,19 @@ def test_flags_of_newer_engines_are_passed_where_they_say_something(card):
     assert not {"--ctx", "--memory", "--trunk"} & set(plain)
     asked = launch.command(Options(ctx=512, memory="6G", trunk="q8"), card)
     assert {("--ctx", "512"), ("--memory", "6G"), ("--trunk", "q8")} <= set(pairwise(asked))
+
+
+@pytest.mark.parametrize(("version", "there", "is_told"), [(1, True, True), (1, False, False), (2, True, False)])
+def test_the_config_of_a_vault_that_holds_no_architecture(card, tmp_path, version, there, is_told):
+    """By the environment: an engine of version 1 would end at the flag."""
+    config = tmp_path / "checkpoints" / card.id / "config.json"
+    if there:
+        config.parent.mkdir(parents=True)
+        config.write_text("{}")
+    options = Options(checkpoints_dir=tmp_path / "checkpoints")
+    told = launch.environment(options, dataclasses.replace(card, format_version=version))
+    assert told == ({"SMOE_ENGINE_CONFIG": str(config)} if is_told else {})
+    assert "--config" not in launch.command(options, card)
 
 
 @pytest.mark.parametrize(

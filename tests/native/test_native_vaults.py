@@ -136,7 +136,7 @@ def refusal(program, *flags):
     return run.returncode, run.stderr.strip().splitlines()[-1]
 
 
-def test_a_version_1_vault_needs_its_config(program, tmp_path):
+def test_a_version_1_vault_needs_its_config(program, tmp_path, monkeypatch):
     a = synthetic.ARCHITECTURE
     vault, scout = synthetic.write(tmp_path / "v.smoe", version=1)
     code, line = refusal(program, "--vault", vault, "--tokens-in", 1)
@@ -152,6 +152,8 @@ def test_a_version_1_vault_needs_its_config(program, tmp_path):
     got = native_engine.logits(program, vault, IDS, tmp_path / "logits", "--exact", "--config", config)
     expected = ReferenceModel(vault, scout, config).logits(IDS)
     assert abs(got - expected).max() <= 1e-3 * abs(expected).max()
+    monkeypatch.setenv("SMOE_ENGINE_CONFIG", str(config))
+    assert np.array_equal(native_engine.logits(program, vault, IDS, tmp_path / "logits", "--exact"), got)
 
 
 def test_end_ids_of_the_scout_are_used(start, tmp_path):
