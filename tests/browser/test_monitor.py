@@ -35,7 +35,7 @@ def test_switching_is_announced_and_shows_the_boot(console, stub):
     expect(page.locator(".note")).to_have_text("Switched to qwen3-30b-a3b: its first reply pays the cold boot.")
     console.reply.locator(".monitor summary").click()
     expect(console.reply.locator(".monitor .boot dd")).to_have_text("2.1 s")
-    expect(console.reply.locator(".monitor .stall dd")).to_have_text("0.21 s, 11% of both")
+    expect(console.reply.locator(".monitor .stall dd")).to_have_text("0.21 s, 11% of prefill and decode")
 
 
 def test_an_engine_that_is_down_leaves_no_vault_for_another(console, stub):

@@ -35,7 +35,7 @@ export function summary(run, disk) {
 
 function facts(run) {
   const rows = Object.entries(NAMES).map(([phase, name]) => [name, seconds(run.ms[phase]), phase]);
-  if (run.stall != null) rows.push(["Waiting for disk", `${seconds(run.stall)}, ${percent(run.stall, run.ms.prefill + run.ms.decode)} of both`, "stall"]);
+  if (run.stall != null) rows.push(["Waiting for disk", `${seconds(run.stall)}, ${percent(run.stall, run.ms.prefill + run.ms.decode)} of prefill and decode`, "stall"]);
   if (run.hits != null) rows.push(["Ring hits", `${percent(run.hits, run.hits + run.misses)} of ${count(run.hits + run.misses)}`]);
   if (run.read != null) rows.push(["Read from disk", bytes(run.read)]);
   if (run.slid) rows.push(["Left the window", tokens(run.slid)]);
@@ -57,7 +57,7 @@ export class Monitor {
   }
 
   update(run, { disk, finish } = {}) {
-    this.line.textContent = summary(run, disk).filter(Boolean).join(" · ");
+    this.line.textContent = summary(run, disk).join(" · ");
     this.finish.textContent = FINISH[finish] ?? finish ?? "";
     this.finish.className = `finish ${finish ?? ""}`;
     this.element.classList.toggle("live", run.phase !== "end");
