@@ -59,6 +59,42 @@ def test_a_context_error_is_said_in_the_servers_words(console, stub):
     expect(console.reply).to_contain_text("5,000 tokens do not fit the window of 4,096.")
 
 
+LATE_REFUSAL = """
+const ask = fetch;
+let late = 0;
+fetch = async (path, what) => {
+  const answer = await ask(path, what);
+  if (path === "/v1/models" && what.headers.Authorization === "Bearer wrong" && late++)
+    await new Promise((then) => addEventListener("let-go", then));
+  return answer;
+};
+"""
+
+
+def test_a_refusal_of_an_earlier_key_does_not_ask_for_the_one_just_given(page, stub):
+    """The list of models is asked for twice at first: by the page, and by the meters that find the engine locked."""
+    stub.key = "secret-1"
+    page.add_init_script(LATE_REFUSAL)
+    page.goto(stub.url)
+    dialog = page.get_by_role("dialog", name="API key")
+    for key in ("wrong", "secret-1"):
+        dialog.get_by_label("Key", exact=True).fill(key)
+        with page.expect_response("**/v1/models"):
+            dialog.get_by_label("Key", exact=True).press("Enter")
+    expect(page.locator("#model-name")).to_have_text("smollm2-135m-moe8")
+    with page.expect_response("**/v1/models"):
+        page.evaluate("dispatchEvent(new Event('let-go'))")
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_role("textbox", name="Message", exact=True)).to_be_focused()
+
+
+def test_the_focus_goes_to_where_one_writes_if_nothing_had_it(console):
+    """As in a browser where a click gives a button no focus."""
+    console.page.evaluate("document.activeElement.blur(); document.getElementById('tune').click()")
+    console.page.get_by_label("Temperature").press("Escape")
+    expect(console.input).to_be_focused()
+
+
 def test_the_key_is_asked_for_and_stays_out_of_urls(page, stub):
     stub.key = "secret-1"
     urls = []

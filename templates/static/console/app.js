@@ -67,13 +67,14 @@ function context() {
 }
 
 async function refresh() {
+  const key = readKey();
   try {
     await models.refresh();
     models.failed = null;
   } catch (error) {
     models.failed = error;
     show();
-    if (error.kind === "key" && (await askKey(readKey() && error.message))) return refresh();
+    if (error.kind === "key" && (key !== readKey() || (await askKey(error)))) return refresh();
   }
   show();
 }
@@ -269,7 +270,6 @@ function finished(owner, node) {
   save(owner);
   const tokens = count(node.runs.at(-1).tokens);
   announce(node.error ? `Error: ${node.error.message}` : `Reply ${node.status === "stopped" ? "stopped" : "finished"}, ${tokens} tokens`);
-  if (node.error?.kind === "key") askKey(readKey() && node.error.message).then((given) => given && refresh());
   refresh();
 }
 

@@ -1,6 +1,6 @@
 // The dialogs: settings of a conversation, its name, the API key; and the keys that move through menus.
 import { $ } from "./dom.js";
-import { writeKey } from "./api.js";
+import { readKey, writeKey } from "./api.js";
 
 const NUMBERS = ["temperature", "top_p", "top_k", "repetition_penalty", "max_tokens", "seed"];
 
@@ -11,7 +11,7 @@ function ask(dialog) {
   dialog.showModal();
   return new Promise((resolve) => {
     dialog.onclose = () => {
-      if (document.activeElement === document.body) $("input").focus(); // opened before anything had the focus
+      if (document.activeElement.matches("body, dialog, dialog *")) $("input").focus(); // none to give it back to
       resolve(dialog.returnValue === "ok" ? dialog.querySelector("form").elements : null);
     };
   });
@@ -39,9 +39,9 @@ export async function rename(conversation) {
 }
 
 let asking;
-/** Asks for the API key, once however many ask; true when one was given. `refusal`: what was said of the last one. */
-export function askKey(refusal) {
-  $("key-refusal").textContent = refusal || "";
+/** Asks for the API key, once however many ask; true when one was given. `failure`: what was said of the last one. */
+export function askKey(failure) {
+  $("key-refusal").textContent = (readKey() && failure?.message) || "";
   asking ??= ask($("key")).then((fields) => {
     asking = null;
     if (fields) writeKey(fields.key.value.trim(), fields.remember.checked);
