@@ -39,6 +39,34 @@ def test_a_reload_keeps_conversation_and_draft(console):
     expect(console.input).to_have_value("not sent yet")
 
 
+def test_a_draft_written_while_the_first_message_is_kept_stays_with_its_conversation(page, stub):
+    page.add_init_script("""Object.defineProperty(IDBOpenDBRequest.prototype, "onsuccess", { set(then) {
+        this.addEventListener("success", (event) => setTimeout(() => then.call(this, event), 1000));
+    } })""")
+    console = Console(page).open(stub.url)
+    console.send("say short")
+    console.input.fill("not sent yet")
+    expect(titles(console)).to_have_text(["say short"])
+    page.reload()
+    expect(console.input).to_have_value("not sent yet")
+    console.button("New conversation").click()
+    expect(console.input).to_have_value("")
+
+
+def test_a_message_sent_before_the_fleet_is_known_goes_to_the_vault_that_was_chosen(console, stub):
+    console.ask("say short")
+    console.page.locator("#model").click()
+    console.page.get_by_role("menuitemradio", name="qwen3-30b-a3b").click()
+    console.ask("say short")
+    console.page.add_init_script(
+        "fetch = ((ask) => (path, what) => path === '/v1/models' ? new Promise(() => {}) : ask(path, what))(fetch)"
+    )
+    console.page.reload()
+    expect(console.messages).to_have_count(4)
+    console.ask("say short")
+    assert stub.requests[-1]["model"] == "qwen3-30b-a3b"
+
+
 def test_what_is_sent_while_a_conversation_opens_goes_into_it(console, stub):
     """From a browser whose database is slow, before any word of the server: by the button, and by the form."""
     console.ask("say short")
@@ -83,6 +111,7 @@ def test_a_browser_that_ends_requests_before_the_page_is_left_tells_no_error(con
     console.input.fill("say cut")
     console.page.evaluate("document.getElementById('send').click(); dispatchEvent(new Event('beforeunload'))")
     console.settled()
+    expect(titles(console)).to_have_text(["say cut"])
     console.page.reload()
     expect(console.text).to_have_text("The line goes")
     expect(console.reply.locator(".card")).to_contain_text("Interrupted")

@@ -135,7 +135,7 @@ async function save(touched = conversation, touch) {
   } catch (error) {
     return toast(`The browser could not keep this conversation (${error.message}). Export what must last.`);
   }
-  replies.get(touched.id)?.reply.stop();
+  stop(touched);
   if (touched === conversation) toast("This conversation was deleted elsewhere.");
 }
 
@@ -151,7 +151,7 @@ function branch(node) {
 
 function remove(node) {
   const owner = conversation;
-  replies.get(owner.id)?.reply.stop();
+  stop(owner);
   const undo = tree.remove(owner, node.id);
   changeBranch(owner.leaf);
   toast("Deleted.", () => { undo(); show(); save(owner); });
@@ -159,7 +159,7 @@ function remove(node) {
 
 async function removeConversation() {
   const gone = conversation;
-  replies.get(gone.id)?.reply.stop();
+  stop(gone);
   await store.remove(gone.id);
   await open();
   toast("Conversation deleted.", async () => { await store.save({ ...gone, version: 0 }); open(gone.id); });
@@ -221,10 +221,10 @@ async function run(node, messages) {
   history.replaceState(null, "", `#${owner.id}`);
   announce("Waiting for the reply");
   show();
-  save(owner).then(() => owner === conversation && (composer.draft = `smoe.draft.${owner.id}`));
+  save(owner).then(() => owner === conversation && owner.version && composer.keepAs(owner.id));
   const clock = setInterval(() => tick(owner, reply), 100);
   const keeper = setInterval(() => keep(owner, node), 1000);
-  await reply.stream({ model: models.of(owner)?.id, messages, ...owner.sampling });
+  await reply.stream({ model: models.of(owner)?.id ?? owner.model, messages, ...owner.sampling });
   clearInterval(clock);
   clearInterval(keeper);
   finished(owner, node);
@@ -270,6 +270,7 @@ function finished(owner, node) {
   save(owner);
   const tokens = count(node.runs.at(-1).tokens);
   announce(node.error ? `Error: ${node.error.message}` : `Reply ${node.status === "stopped" ? "stopped" : "finished"}, ${tokens} tokens`);
+  show();
   refresh();
 }
 
@@ -281,8 +282,8 @@ function slideNotice(owner, node) {
   node.after = `The window of ${count(window)} tokens is full: from here on the oldest part of the conversation drops out.`;
 }
 
-function stop() {
-  replies.get(conversation.id)?.reply.stop();
+function stop({ id } = conversation) {
+  replies.get(id)?.reply.stop();
 }
 
 // --- the page

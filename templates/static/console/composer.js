@@ -35,6 +35,13 @@ export class Composer {
     this.showFiles();
   }
 
+  /** The conversation has got its place. */
+  keepAs(key) {
+    local.set(this.draft, null);
+    this.draft = `smoe.draft.${key}`;
+    this.changed();
+  }
+
   set(text) {
     this.area.value = text;
     this.changed();
