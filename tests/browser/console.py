@@ -41,6 +41,7 @@ class Console:
 
     def send(self, text: str) -> None:
         self.input.fill(text)
+        expect(self.button("Send (Enter)")).to_be_enabled()
         self.input.press("Enter")
 
     def ask(self, text: str) -> Locator:

@@ -107,13 +107,20 @@ def test_an_interrupted_reply_is_read_where_the_browser_has_no_room(console):
 
 
 def test_a_browser_that_ends_requests_before_the_page_is_left_tells_no_error(console):
-    """WebKit does, between `beforeunload` and `pagehide`; what came after the first of them is kept too."""
-    console.input.fill("say cut")
-    console.page.evaluate("document.getElementById('send').click(); dispatchEvent(new Event('beforeunload'))")
+    """WebKit does, between `beforeunload` and `pagehide`; what came before is kept."""
+    console.page.evaluate("""fetch = ((ask) => async (...what) => {
+        const answer = await ask(...what);
+        if (!what[0].endsWith("completions")) return answer;
+        const tap = new TransformStream({ start(controller) { addEventListener("cut", () => controller.error()) } });
+        return new Response(answer.body.pipeThrough(tap));
+    })(fetch); undefined""")
+    console.send("say endless")
+    expect(console.reply).to_contain_text("word3")
+    console.page.evaluate("dispatchEvent(new Event('beforeunload')); dispatchEvent(new Event('cut'))")
     console.settled()
-    expect(titles(console)).to_have_text(["say cut"])
+    expect(titles(console)).to_have_text(["say endless"])
     console.page.reload()
-    expect(console.text).to_have_text("The line goes")
+    expect(console.text).to_contain_text("word3")
     expect(console.reply.locator(".card")).to_contain_text("Interrupted")
 
 
@@ -147,6 +154,21 @@ def test_the_list_keeps_focus_and_clicks_while_a_reply_grows(console):
     console.page.keyboard.press("Escape")
     expect(console.page.get_by_role("img", name="replying")).to_have_count(0)
     expect(short).to_be_focused()
+
+
+def test_a_click_that_began_before_the_list_changed_still_counts(console):
+    console.ask("say short")
+    console.button("New conversation").click()
+    console.send("say endless")
+    expect(console.page.get_by_role("img", name="replying")).to_be_visible()
+    titles(console).filter(has_text="say short").hover()
+    console.page.mouse.down()
+    console.page.keyboard.press("Escape")
+    console.settled()
+    console.page.wait_for_timeout(500)
+    console.page.mouse.up()
+    expect(console.text).to_contain_text("Paris")
+    expect(console.page.get_by_role("img", name="replying")).to_have_count(0)
 
 
 def test_escape_stops_the_reply_of_a_conversation_that_was_just_opened(console):
@@ -263,8 +285,9 @@ def test_a_wrong_file_is_refused_whole(console, tmp_path: Path, kind):
 
 
 def second_tab(console: Console) -> Console:
-    page = console.page.context.new_page()
-    return Console(page).open(console.page.url)
+    other = Console(console.page.context.new_page()).open(console.page.url)
+    expect(other.messages).to_have_count(console.messages.count())
+    return other
 
 
 def test_two_tabs_see_each_others_messages(console):

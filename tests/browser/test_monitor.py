@@ -68,7 +68,7 @@ def test_a_stopped_reply_counts_every_token_it_got(console):
 
 
 def test_the_engines_memory_is_told_in_a_unit_that_shows_it(console):
-    console.page.locator("#memory").focus()
+    console.button("Memory").focus()
     expect(console.page.get_by_role("tooltip")).to_contain_text("trunk103 MiB")
 
 

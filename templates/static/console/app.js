@@ -55,10 +55,10 @@ const TROUBLE = { key: "An API key is needed", busy: "The server is busy", serve
 
 function welcome() {
   const model = models.of(conversation);
-  const [title, words] = models.failed ? [TROUBLE[models.failed.kind] ?? TROUBLE.offline, models.failed.message]
-    : models.known ? ["No vault yet", "Put a vault and its scout into the fleet directory; it appears here."] : ["", ""];
-  $("about").replaceChildren(...(model ? [h("h2", {}, model.id), h("p", { className: "anatomy" }, models.anatomy(model)), model.description && h("p", {}, model.description), model.tokenizer_note && h("p", {}, model.tokenizer_note)].filter(Boolean)
-    : [h("h2", {}, title), h("p", {}, words)]));
+  const parts = model ? [model.id, models.anatomy(model), model.description, model.tokenizer_note]
+    : models.failed ? [TROUBLE[models.failed.kind] ?? TROUBLE.offline, models.failed.message]
+    : models.known ? ["No vault yet", "Put a vault and its scout into the fleet directory; it appears here."] : [];
+  $("about").replaceChildren(...parts.filter(Boolean).map((words, n) => h(n ? "p" : "h2", { className: model && n === 1 && "anatomy" }, words)));
 }
 
 function context() {

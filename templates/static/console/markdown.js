@@ -58,8 +58,10 @@ class Code {
 
   update({ text }) {
     if (text.length < this.from) this.from = this.tail = 0; // what looked like text was the closing fence
-    const { nodes, safe } = highlight(text.slice(this.from), this.language);
-    const parts = safe ? [highlight(text.slice(this.from, this.from + safe), this.language).nodes, highlight(text.slice(this.from + safe), this.language).nodes] : [[], nodes];
+    const tail = text.slice(this.from);
+    const coloured = (part) => highlight(part, this.language);
+    const { nodes, safe } = coloured(tail);
+    const parts = safe ? [coloured(tail.slice(0, safe)).nodes, coloured(tail.slice(safe)).nodes] : [[], nodes];
     while (this.code.childNodes.length > this.tail) this.code.lastChild.remove();
     this.code.append(...parts.flat());
     this.tail += parts[0].length;

@@ -56,7 +56,7 @@ export class Monitor {
       h("summary", { title: "Where the time went" }, this.finish, this.line, h("span", { className: "bar", "aria-hidden": "true" }, this.segments, this.rest)), this.facts);
   }
 
-  update(run, { disk, finish } = {}) {
+  update(run, { disk, finish }) {
     this.line.textContent = summary(run, disk).join(" · ");
     this.finish.textContent = FINISH[finish] ?? finish ?? "";
     this.finish.className = `finish ${finish ?? ""}`;

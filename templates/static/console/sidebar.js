@@ -48,7 +48,9 @@ export class Sidebar {
     const found = (await all()).filter((conversation) => matches(conversation, query));
     const list = h("ul", { id: "conversations" }, ...found.map((conversation) => this.row(conversation)));
     const { name } = document.activeElement;
-    if (!$("conversations").isEqualNode(list)) $("conversations").replaceWith(list); // else it would end clicks
+    const old = $("conversations");
+    if (old.matches(":active")) return setTimeout(() => this.refresh(), 50); // a new list would end the click
+    if (!old.isEqualNode(list)) old.replaceWith(list);
     document.getElementsByName(name)[0]?.focus({ preventScroll: true });
     $("none").hidden = found.length > 0;
     $("none").textContent = query ? "Nothing found." : "Conversations appear here.";
