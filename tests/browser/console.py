@@ -46,6 +46,7 @@ class Console:
 
     def ask(self, text: str) -> Locator:
         """Sends and waits for the end of the reply."""
+        expect(self.button("Send (Enter)")).to_be_enabled()
         before = self.page.get_by_role("article", name="Reply").count()
         self.send(text)
         expect(self.page.get_by_role("article", name="Reply")).to_have_count(before + 1)

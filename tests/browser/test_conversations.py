@@ -330,3 +330,32 @@ def test_a_reply_whose_tab_was_closed_is_interrupted(console):
     other.page.close()
     expect(console.reply).to_contain_text("Interrupted")
     expect(console.button("Continue")).to_be_visible()
+
+
+def test_a_reply_that_ended_is_whole_though_the_page_is_left_before_it_is_kept(console):
+    """A transaction that a browser breaks off with the page: the database takes nothing after the first second."""
+    console.send("say endless")
+    expect(titles(console)).to_have_text(["say endless"])
+    expect(console.reply).to_contain_text("word40")
+    console.page.evaluate("IDBObjectStore.prototype.put = () => new EventTarget()")
+    console.page.keyboard.press("Escape")
+    expect(console.reply).to_contain_text("Stopped.")
+    text = console.text.text_content()
+    console.page.reload()
+    expect(console.reply).to_contain_text("Stopped.")
+    expect(console.text).to_have_text(text)
+
+
+def test_the_list_shows_what_was_read_last(console):
+    """Not what an earlier reading of the database brought later."""
+    console.ask("say short")
+    console.page.evaluate("""window.early = 1; Object.defineProperty(IDBRequest.prototype, "onsuccess", { set(then) {
+        this.addEventListener("success", (event) => {
+            const late = Array.isArray(this.result) && early-- > 0;
+            late ? setTimeout(() => then.call(this, event), 1000) : then.call(this, event);
+        });
+    } })""")
+    console.page.get_by_role("searchbox").fill("nothing")
+    console.page.get_by_role("searchbox").fill("")
+    console.page.wait_for_timeout(1500)
+    expect(titles(console)).to_have_text(["say short"])

@@ -103,10 +103,10 @@ async function open(id) {
 
 /** Replies that nobody is writing any more are interrupted. True: another tab is writing one. */
 async function settle(conversation) {
-  store.restorePartial(conversation);
+  const restored = store.restorePartial(conversation);
   const open = Object.values(conversation.nodes).filter((node) => node.status === "streaming");
-  if (!open.length || replies.has(conversation.id)) return false;
-  if (await store.answeredElsewhere(conversation.id)) return true;
+  if (!(restored || open.length) || replies.has(conversation.id)) return false;
+  if (open.length && (await store.answeredElsewhere(conversation.id))) return true;
   for (const node of open) {
     Object.assign(node, { status: "interrupted", changed: Date.now() });
     for (const run of node.runs) run.phase = "end";
@@ -267,7 +267,8 @@ function finished(owner, node) {
   store.setStreaming(owner.id, false);
   meters.busy = replies.size > 0;
   slideNotice(owner, node);
-  save(owner);
+  store.keepPartial(owner.id, node);
+  save(owner).then(() => store.keepPartial(owner.id, null));
   const tokens = count(node.runs.at(-1).tokens);
   announce(node.error ? `Error: ${node.error.message}` : `Reply ${node.status === "stopped" ? "stopped" : "finished"}, ${tokens} tokens`);
   show();

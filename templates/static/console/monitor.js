@@ -18,11 +18,12 @@ const live = {
 function frozen(run) {
   if (!run.tokens && run.done < run.total) return [`prefilled ${count(run.done)} of ${count(run.total)}`, temperature(run), seconds(run.elapsed)];
   if (!run.tokens && !run.total) return [`waited ${seconds(run.elapsed)}`];
-  const parts = [tokens(run.tokens)];
-  if (run.tokens > 1) parts.push(`${rate(run.tokens, run.ms.decode)} tok/s`);
-  if (run.first !== null) parts.push(`first after ${seconds(run.first)}`);
-  if (run.total) parts.push(`prompt ${count(run.total)}, ${temperature(run)}`);
-  return parts;
+  return [
+    tokens(run.tokens),
+    run.tokens > 1 && `${rate(run.tokens, run.ms.decode)} tok/s`,
+    run.first !== null && `first after ${seconds(run.first)}`,
+    run.total && `prompt ${count(run.total)}, ${temperature(run)}`,
+  ].filter(Boolean);
 }
 
 /** What the line says; `disk` is {hits: share, rate: bytes a second} while it is known. */
@@ -34,13 +35,14 @@ export function summary(run, disk) {
 }
 
 function facts(run) {
-  const rows = Object.entries(NAMES).map(([phase, name]) => [name, seconds(run.ms[phase]), phase]);
-  if (run.stall != null) rows.push(["Waiting for disk", `${seconds(run.stall)}, ${percent(run.stall, run.ms.prefill + run.ms.decode)} of prefill and decode`, "stall"]);
-  if (run.hits != null) rows.push(["Ring hits", `${percent(run.hits, run.hits + run.misses)} of ${count(run.hits + run.misses)}`]);
-  if (run.read != null) rows.push(["Read from disk", bytes(run.read)]);
-  if (run.slid) rows.push(["Left the window", tokens(run.slid)]);
-  if (run.model) rows.push(["Model", run.model]);
-  return rows;
+  return [
+    ...Object.entries(NAMES).map(([phase, name]) => [name, seconds(run.ms[phase]), phase]),
+    run.stall != null && ["Waiting for disk", `${seconds(run.stall)}, ${percent(run.stall, run.ms.prefill + run.ms.decode)} of prefill and decode`, "stall"],
+    run.hits != null && ["Ring hits", `${percent(run.hits, run.hits + run.misses)} of ${count(run.hits + run.misses)}`],
+    run.read != null && ["Read from disk", bytes(run.read)],
+    run.slid && ["Left the window", tokens(run.slid)],
+    run.model && ["Model", run.model],
+  ].filter(Boolean);
 }
 
 export class Monitor {

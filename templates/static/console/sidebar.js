@@ -43,9 +43,12 @@ export class Sidebar {
     return drawn;
   }
 
+  /** The last one asked for wins. */
   async refresh() {
+    const mine = (this.turn = {});
     const query = $("search").value.trim().toLowerCase();
     const found = (await all()).filter((conversation) => matches(conversation, query));
+    if (mine !== this.turn) return;
     const list = h("ul", { id: "conversations" }, ...found.map((conversation) => this.row(conversation)));
     const { name } = document.activeElement;
     const old = $("conversations");

@@ -85,13 +85,11 @@ channel.onmessage = ({ data }) => {
 // A page that is being left has no time for IndexedDB: the reply so far is put where writing is immediate.
 const PARTIAL = "smoe.partial.";
 
-export const keepPartial = (id, node) => local.set(PARTIAL + id, JSON.stringify(node));
+export const keepPartial = (id, node) => local.set(PARTIAL + id, node && JSON.stringify(node));
 
-/** Takes a kept partial reply into its conversation. */
-export function restorePartial(conversation) {
-  const kept = local.get(PARTIAL + conversation.id);
-  if (!kept) return;
-  local.set(PARTIAL + conversation.id, null);
-  const node = JSON.parse(kept);
-  if (conversation.nodes[node.id]?.changed <= node.changed) Object.assign(conversation.nodes[node.id], node);
+/** Takes a kept partial reply into its conversation. Falsy: there was none, or an older one. */
+export function restorePartial({ id, nodes }) {
+  const kept = JSON.parse(local.get(PARTIAL + id));
+  keepPartial(id, null);
+  return nodes[kept?.id]?.changed <= kept.changed && Object.assign(nodes[kept.id], kept);
 }
