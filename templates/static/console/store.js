@@ -91,5 +91,5 @@ export const keepPartial = (id, node) => local.set(PARTIAL + id, node && JSON.st
 export function restorePartial({ id, nodes }) {
   const kept = JSON.parse(local.get(PARTIAL + id));
   keepPartial(id, null);
-  return nodes[kept?.id]?.changed <= kept.changed && Object.assign(nodes[kept.id], kept);
+  return nodes[kept?.id]?.changed <= kept?.changed && Object.assign(nodes[kept.id], kept);
 }
