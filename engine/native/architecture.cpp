@@ -46,7 +46,9 @@ void read_rope(ConfigReader& config, Architecture* out) {
 void read_attention(ConfigReader& config, Architecture* out) {
   out->heads = config.needed("num_attention_heads");
   out->kv_heads = config.count("num_key_value_heads").value_or(out->heads);
-  out->head_dim = config.count("head_dim").value_or(out->heads > 0 ? out->d_model / out->heads : 0);
+  out->head_dim = has_latent_attention(out->model_type)
+                      ? 0  // apply_family() knows; checkpoints say another width
+                      : config.count("head_dim").value_or(out->heads > 0 ? out->d_model / out->heads : 0);
   if (config.flag("use_sliding_window", false)) config.refuse("use_sliding_window", "cannot be run");
 }
 
@@ -110,6 +112,14 @@ Error check_range(const char* name, int value, int least, int most) {
   if (value >= least && value <= most) return {};
   return field(name, std::to_string(value) + " is not within " + std::to_string(least) + " to " +
                          std::to_string(most));
+}
+
+Error check_latent(const LatentAttention& latent) {
+  constexpr int kMostRank = 1 << 14;
+  if (Error error = check_range("q_lora_rank", latent.query_rank, 0, kLargest)) return error;
+  if (Error error = check_range("kv_lora_rank", latent.rank, 16, kMostRank)) return error;
+  if (latent.rank % 16) return field("kv_lora_rank", std::to_string(latent.rank) + " is not a multiple of 16");
+  return check_range("v_head_dim", latent.value_dim, 1, 1 << 12);
 }
 
 Error check_float(const char* name, float value, bool zero_allowed) {
@@ -209,6 +219,8 @@ Error check_ranges(const Architecture& a) {
     if (Error error = check_range(range.name, range.value, range.least, range.most)) return error;
   if (a.head_dim % 2) return field("head_dim", std::to_string(a.head_dim) + " is odd: RoPE turns pairs");
   if (a.rotary_dim % 2) return field("rotary dimension", std::to_string(a.rotary_dim) + " is odd: RoPE turns pairs");
+  if (a.latent)
+    if (Error error = check_latent(*a.latent)) return error;
   if (a.heads % a.kv_heads)
     return field("num_kv_heads", std::to_string(a.kv_heads) + " does not divide num_heads " + std::to_string(a.heads));
   if (Error error = check_float("rope_theta", a.rope_theta, false)) return error;

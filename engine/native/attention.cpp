@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "buffer.h"
+#include "latent_attention.h"
 #include "linear.h"
 #include "rope.h"
 
@@ -193,13 +194,24 @@ class GqaFactory : public AttentionFactory {
 }  // namespace
 
 std::uint64_t attention_buffer_bytes(const Architecture& a, const Runtime& runtime) {
+  if (a.latent) return latent_attention_buffer_bytes(a, runtime);
   const auto d = static_cast<std::uint64_t>(a.d_model), dim = static_cast<std::uint64_t>(a.head_dim);
   const std::uint64_t q = static_cast<std::uint64_t>(a.heads) * dim, kv = static_cast<std::uint64_t>(a.kv_heads) * dim;
   const int widest = static_cast<int>(std::max(d, q));
   return (2 * q + 2 * kv + d + dim) * sizeof(float) + Input::most_bytes(runtime, widest);  // dim: of the turns (rope)
 }
 
+std::uint64_t attention_scratch_bytes(const Architecture& a, const Runtime& runtime) {
+  return a.latent ? latent_attention_scratch_bytes(a, runtime) : 0;
+}
+
+KvShape kv_shape(const Architecture& a, bool half) {
+  const int width = a.latent ? a.latent->rank + a.rotary_dim : a.kv_heads * a.head_dim;
+  return {a.layers, width, a.latent ? 0 : width, 1, 0, half};
+}
+
 std::unique_ptr<AttentionFactory> make_attention_factory(Weights& weights, Runtime& runtime) {
+  if (weights.architecture().latent) return make_latent_attention_factory(weights, runtime);
   return std::make_unique<GqaFactory>(weights, runtime);
 }
 

@@ -1,4 +1,4 @@
-// One layer's attention. A new kind (latent, linear) is a new class that make_attention() chooses.
+// One layer's attention. A new kind (linear, say) is a new class and a factory that make_attention_factory() chooses.
 #pragma once
 
 #include <memory>
@@ -34,8 +34,12 @@ class AttentionFactory {
   virtual void begin(const Batch& batch) = 0;
 };
 
-// Bytes of buffers that each token of a batch takes.
+// Bytes of buffers that each token of a batch takes, and of those of any batch.
 std::uint64_t attention_buffer_bytes(const Architecture& architecture, const Runtime& runtime);
+std::uint64_t attention_scratch_bytes(const Architecture& architecture, const Runtime& runtime);
+
+// Of one position (a window of 1, no chunk): the plan tells how many there are.
+KvShape kv_shape(const Architecture& architecture, bool half);
 
 std::unique_ptr<AttentionFactory> make_attention_factory(Weights& weights, Runtime& runtime);
 

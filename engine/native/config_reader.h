@@ -28,6 +28,12 @@ class ConfigReader {
     return value && !value->is(json::Kind::null) ? value : nullptr;
   }
 
+  // Said to be none, which is not the same as left out.
+  bool is_null(const char* name) const {
+    const json::Value* value = config_.root.find(name);
+    return value && value->is(json::Kind::null);
+  }
+
   // transformers 5 keeps theta and its like inside rope_parameters, older ones beside rope_scaling, or in it.
   const json::Value* find_rope(const char* name) const {
     for (const char* place : {"rope_scaling", "rope_parameters"}) {

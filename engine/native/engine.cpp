@@ -121,7 +121,7 @@ constexpr std::uint64_t kProgramGrowth = 16 * kMiB;
 Error Engine::plan(const Args& args, const Log& log) {
   const Architecture& a = vault_->architecture();
   const bool half = args.kv.empty() ? runtime_->numerics != Numerics::f32 : args.kv == "f16";
-  shape_ = {a.layers, a.kv_heads * a.head_dim, 1, 0, half};
+  shape_ = kv_shape(a, half);
   const std::uint64_t program = resident_memory();
   const MemoryFacts facts = {.total = memory_for_all(args, log),
                              .trunk = trunk_->bytes(),
@@ -131,7 +131,7 @@ Error Engine::plan(const Args& args, const Log& log) {
                              .top_k = a.top_k,
                              .trained_context = a.trained_context,
                              .position = shape_.bytes(),
-                             .buffers = Model::buffer_bytes(a),
+                             .buffers = Model::buffer_bytes(a, *runtime_),
                              .buffers_token = Model::buffer_bytes_token(a, *runtime_)};
   const MemoryWishes wishes = {args.ring, args.ctx, args.chunk, args.conversations,
                                static_cast<std::uint64_t>(args.kv_cache_mb) * kMiB};

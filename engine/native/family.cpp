@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 namespace smoe {
 namespace {
@@ -19,20 +20,58 @@ constexpr GptOss kGptOss = {{.factor = 32, .beta_fast = 32, .beta_slow = 1, .ori
                             128,
                             {.alpha = 1.702f, .limit = 7.0f}};
 
+// What comes with a class of latent attention.
+struct Latent {
+  int query_rank, rank, rope_dim, plain_dim, value_dim;
+};
+
+// What comes with a class whose routers score by a sigmoid.
+struct Routing {
+  double scale = 1;
+  bool grouped = false;  // its config may say n_group and topk_group
+  ExpertGroups groups = {};
+};
+
+constexpr Latent kDeepSeek = {.query_rank = 1536, .rank = 512, .rope_dim = 64, .plain_dim = 128, .value_dim = 128};
+
 struct Family {
   std::string_view model_type;
   ClassDefaults defaults;
-  Scoring scoring;
-  bool qk_norm_whole;
-  double rotary_share;  // of a head, where the config does not say
+  Scoring scoring = Scoring::softmax;
+  bool qk_norm_whole = false;
+  double rotary_share = 1.0;  // of a head, where the config does not say
+  Routing routing = {};
   const GptOss* oss = nullptr;
+  const Latent* latent = nullptr;
 };
 
+constexpr Family deepseek_v3(std::string_view model_type) {
+  return {.model_type = model_type,
+          .defaults = {.renormalize = true, .rope_theta = 1e4, .rms_epsilon = 1e-6},
+          .scoring = Scoring::sigmoid,
+          .routing = {.scale = 2.5, .grouped = true, .groups = {.count = 8, .kept = 4}},
+          .latent = &kDeepSeek};
+}
+
 constexpr Family kFamilies[] = {
-    {"glm4_moe", {.renormalize = true, .rope_theta = 1e4, .rms_epsilon = 1e-5}, Scoring::sigmoid, false, 0.5},
-    {"minimax_m2", {.renormalize = true, .rope_theta = 5e6, .rms_epsilon = 1e-6}, Scoring::sigmoid, true, 1.0},
-    {"olmoe", {.renormalize = false, .rope_theta = 1e4, .rms_epsilon = 1e-5}, Scoring::softmax, true, 1.0},
-    {"gpt_oss", {.renormalize = true, .rope_theta = 1.5e5, .rms_epsilon = 1e-5}, Scoring::softmax_of_chosen, false, 1.0, &kGptOss},
+    {.model_type = "glm4_moe",
+     .defaults = {.renormalize = true, .rope_theta = 1e4, .rms_epsilon = 1e-5},
+     .scoring = Scoring::sigmoid,
+     .rotary_share = 0.5,
+     .routing = {.grouped = true}},
+    {.model_type = "minimax_m2",
+     .defaults = {.renormalize = true, .rope_theta = 5e6, .rms_epsilon = 1e-6},
+     .scoring = Scoring::sigmoid,
+     .qk_norm_whole = true},
+    {.model_type = "olmoe",
+     .defaults = {.renormalize = false, .rope_theta = 1e4, .rms_epsilon = 1e-5},
+     .qk_norm_whole = true},
+    {.model_type = "gpt_oss",
+     .defaults = {.renormalize = true, .rope_theta = 1.5e5, .rms_epsilon = 1e-5},
+     .scoring = Scoring::softmax_of_chosen,
+     .oss = &kGptOss},
+    deepseek_v3("deepseek_v3"),
+    deepseek_v3("kimi_k2"),
 };
 
 const Family* find_family(std::string_view model_type) {
@@ -54,35 +93,48 @@ void read_rotary_dim(const Family& family, ConfigReader& config, Architecture* o
   }
 }
 
-// With one group, the choice within groups is the choice among all.
-void check_groups(ConfigReader& config) {
-  for (const char* name : {"n_group", "topk_group"})
-    if (config.count(name).value_or(1) != 1) config.refuse(name, "experts in several groups cannot be run");
+// Whether they fit the experts of each layer is the vault reader's to say.
+void read_groups(const Routing& otherwise, ConfigReader& config, Architecture* out) {
+  const ExpertGroups groups = {config.count("n_group").value_or(otherwise.groups.count),
+                               config.count("topk_group").value_or(otherwise.groups.kept)};
+  if (!otherwise.grouped && groups.count != 1) config.refuse("n_group", "experts in several groups cannot be run");
+  if (groups.count < 1) config.refuse("n_group", "not above 0");
+  if (groups.kept < 1 || groups.kept > groups.count) config.refuse("topk_group", "not within 1 to n_group");
+  out->groups = groups;
 }
 
-void read_sigmoid_router(ConfigReader& config, Architecture* out) {
-  const std::string scoring = config.text("scoring_func");
-  if (!scoring.empty() && scoring != "sigmoid") config.refuse("scoring_func", "\"" + scoring + "\" cannot be run");
-  check_groups(config);
+void read_word(const char* name, const char* known, ConfigReader& config) {
+  const std::string word = config.text(name);
+  if (!word.empty() && word != known) config.refuse(name, "\"" + word + "\" cannot be run");
+}
+
+void read_sigmoid_router(const Routing& otherwise, ConfigReader& config, Architecture* out) {
+  read_word("scoring_func", "sigmoid", config);
+  read_word("topk_method", "noaux_tc", config);
+  read_groups(otherwise, config, out);
   const auto scale = config.number(config.find("routed_scaling_factor"), "routed_scaling_factor");
-  out->routed_scale = static_cast<float>(scale.value_or(1.0));
+  out->routed_scale = static_cast<float>(scale.value_or(otherwise.scale));
+}
+
+bool is_given(const json::Value& rope, const char* name) {
+  const json::Value* const value = rope.find(name);
+  return value && !value->is(json::Kind::null);
+}
+
+// By the field `name`, 1 where it is missing.
+double magnitude(ConfigReader& config, const json::Value& rope, const char* name, double factor) {
+  const double scale = config.positive(rope.find(name), name, 1.0);
+  return factor > 1 ? 0.1 * scale * std::log(factor) + 1 : 1.0;
 }
 
 // Where the config does not say it.
 double attention_factor(ConfigReader& config, const json::Value& rope, double factor) {
-  const auto grown = [&](const char* name) {
-    const double scale = config.positive(rope.find(name), name, 1.0);
-    return factor > 1 ? 0.1 * scale * std::log(factor) + 1 : 1.0;
-  };
-  const auto given = [&](const char* name) {
-    const json::Value* value = rope.find(name);
-    return value && !value->is(json::Kind::null);
-  };
-  if (given("mscale") && given("mscale_all_dim")) return grown("mscale") / grown("mscale_all_dim");
+  if (is_given(rope, "mscale") && is_given(rope, "mscale_all_dim"))
+    return magnitude(config, rope, "mscale", factor) / magnitude(config, rope, "mscale_all_dim", factor);
   return factor > 1 ? 0.1 * std::log(factor) + 1 : 1.0;
 }
 
-void read_yarn(const Yarn& otherwise, ConfigReader& config, Architecture* out) {
+void read_yarn(const std::optional<Yarn>& otherwise, ConfigReader& config, Architecture* out) {
   const json::Value* const rope = config.rope_settings();
   if (!rope) out->yarn = otherwise;
   if (!rope || ConfigReader::rope_kind(*rope) == "default") return;
@@ -119,6 +171,32 @@ void read_layer_windows(int otherwise, ConfigReader& config, Architecture* out) 
   }
 }
 
+// DeepSeek's class scales scores for longer contexts, where others scale cosines and sines.
+double score_scale(ConfigReader& config, const Architecture& a) {
+  const json::Value* const rope = config.rope_settings();
+  const bool grows = a.yarn && rope && is_given(*rope, "mscale_all_dim");
+  const double grown = grows ? magnitude(config, *rope, "mscale_all_dim", a.yarn->factor) : 1.0;
+  return grown * grown / std::sqrt(a.head_dim);
+}
+
+void read_latent(const Latent& otherwise, ConfigReader& config, Architecture* out) {
+  const int plain = config.count("qk_nope_head_dim").value_or(otherwise.plain_dim);
+  out->rotary_dim = config.count("qk_rope_head_dim").value_or(otherwise.rope_dim);
+  const int told = std::exchange(out->head_dim, plain + out->rotary_dim);
+  if (told != 0 && told != out->head_dim)
+    config.refuse("qk_nope_head_dim", std::to_string(plain) + ", with qk_rope_head_dim " + std::to_string(out->rotary_dim) +
+                                          ", but the vault has head_dim " + std::to_string(told));
+  if (config.number(config.find_rope("partial_rotary_factor"), "partial_rotary_factor").value_or(1) != 1)
+    config.refuse("partial_rotary_factor", "RoPE turns all of qk_rope_head_dim");
+  read_yarn({}, config, out);
+  const bool direct = config.is_null("q_lora_rank");
+  out->latent = LatentAttention{.query_rank = direct ? 0 : config.count("q_lora_rank").value_or(otherwise.query_rank),
+                                .rank = config.count("kv_lora_rank").value_or(otherwise.rank),
+                                .value_dim = config.count("v_head_dim").value_or(otherwise.value_dim),
+                                .pairs = config.flag("rope_interleave", true) ? RopePairs::neighbours : RopePairs::halves,
+                                .scale = static_cast<float>(score_scale(config, *out))};
+}
+
 void read_oss(const GptOss& otherwise, ConfigReader& config, Architecture* out) {
   const auto number = [&](const char* name, float missing) {
     return static_cast<float>(config.positive(config.find(name), name, missing));
@@ -136,6 +214,11 @@ ClassDefaults defaults_of(std::string_view model_type) {
   return {.renormalize = model_type == "mixtral", .rope_theta = 1e4, .rms_epsilon = 1e-6};
 }
 
+bool has_latent_attention(std::string_view model_type) {
+  const Family* const family = find_family(model_type);
+  return family && family->latent;
+}
+
 Error apply_family(const CheckpointConfig& config, Architecture* out) {
   out->rotary_dim = out->head_dim;
   out->routed_scale = 1;
@@ -151,8 +234,9 @@ Error apply_family(const CheckpointConfig& config, Architecture* out) {
   out->qk_norm_whole = family->qk_norm_whole;
   out->qk_norm = out->qk_norm || family->qk_norm_whole;
   out->scoring = family->scoring;
-  read_rotary_dim(*family, reader, out);
-  if (family->scoring == Scoring::sigmoid) read_sigmoid_router(reader, out);
+  if (family->latent) read_latent(*family->latent, reader, out);
+  else read_rotary_dim(*family, reader, out);
+  if (family->scoring == Scoring::sigmoid) read_sigmoid_router(family->routing, reader, out);
   if (family->oss) read_oss(*family->oss, reader, out);
   return reader.error();
 }
@@ -160,9 +244,13 @@ Error apply_family(const CheckpointConfig& config, Architecture* out) {
 bool family_reads(std::string_view model_type, std::string_view field) {
   const Family* const family = find_family(model_type);
   if (!family) return false;
-  const bool of_router = field == "scoring_func" || field == "routed_scaling_factor";
-  const bool of_oss = field == "yarn" || field == "sliding_window" || field == "layer_types" || field.starts_with("swiglu_");
-  return field == "partial_rotary_factor" || (of_router && family->scoring == Scoring::sigmoid) || (of_oss && family->oss);
+  if (field == "yarn") return family->oss || family->latent;
+  const bool of_router =
+      field == "scoring_func" || field == "routed_scaling_factor" || field == "n_group" || field == "topk_method";
+  const bool of_oss = field == "sliding_window" || field == "layer_types" || field.starts_with("swiglu_");
+  const bool of_latent = field == "kv_lora_rank" || field == "rope_interleave";
+  return field == "partial_rotary_factor" || (of_router && family->scoring == Scoring::sigmoid) || (of_oss && family->oss) ||
+         (of_latent && family->latent);
 }
 
 }  // namespace smoe

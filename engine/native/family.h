@@ -16,8 +16,11 @@ struct ClassDefaults {
 
 ClassDefaults defaults_of(std::string_view model_type);
 
-// Fills what the arch block cannot say (rotary_dim, yarn, layer_windows, scoring, swiglu, ...); the rest of `out` is there
-// already. Refuses a family that needs the checkpoint's config where none is found, and a config of another model.
+// Whether the config says how wide heads are, by qk_nope_head_dim and qk_rope_head_dim.
+bool has_latent_attention(std::string_view model_type);
+
+// Fills what the arch block cannot say (latent, rotary_dim, yarn, layer_windows, scoring, groups, ...); the rest of `out`
+// is there already. Refuses a family that needs the checkpoint's config where none is found, and a config of another model.
 Error apply_family(const CheckpointConfig& config, Architecture* out);
 
 // Whether apply_family() has taken this field of the config into account: then any value of it is of a known feature.

@@ -105,6 +105,10 @@ struct Kernels {
   void (*clamped_swiglu)(const float* gate, const float* up, ClampedSwiglu kind, int n, float* y);
   void (*add_scaled)(const float* x, float scale, int n, float* y);            // y += scale * x
   float (*dot)(const float* a, const float* b, int n);
+  // c[m] = sum over k of a[m][k] * b[k], added up in the order of k: [rows][ldc], [rows][lda], [depth][ldb].
+  // columns: of b and c, a multiple of 16.
+  void (*float_product)(int rows, int columns, int depth, const float* a, std::size_t lda, const float* b, std::size_t ldb,
+                        float* c, std::size_t ldc);
   void (*softmax)(float* x, int n);  // in place
 
   // One row of any storage as float32.

@@ -38,6 +38,11 @@ void product(int rows, int vectors, const float* a, std::size_t lda, const float
   });
 }
 
+void float_product(int rows, int columns, int depth, const float* a, std::size_t lda, const float* b, std::size_t ldb, float* c,
+                   std::size_t ldc) {
+  product(rows, columns / width, a, lda, b, ldb, depth, nullptr, c, ldc);
+}
+
 // The rows of a block's positions in the ring: null for those that nothing asks for.
 template <class Element>
 struct BlockRows {

@@ -303,7 +303,17 @@ void plain_to_float(const Matrix& w, int row, float* out) {
 
 template <Storage S>
 void codes_to_float(const Matrix& w, int row, float* out) {
-  for (int k = 0; k < w.cols; k++) out[k] = weight_at<S>(w, std::size_t(row) * w.cols + k);
+  if (w.cols % group_size) {
+    for (int k = 0; k < w.cols; k++) out[k] = weight_at<S>(w, std::size_t(row) * w.cols + k);
+    return;
+  }
+  const std::size_t first = std::size_t(row) * w.cols / group_size;  // group
+  const auto* codes = static_cast<const std::uint8_t*>(w.data) + first * group_bytes(S);
+  for (int g = 0; g < w.cols / group_size; g++) {
+    const Vec scale = broadcast(scale_of(w.scales[first + g]) / float_divisor(S));
+    for (int j = 0; j < group_size; j += width)
+      store_f32(out + g * group_size + j, multiply(decode<S>(codes + g * group_bytes(S), j), scale));
+  }
 }
 
 void dequantize_row(const Matrix& w, int row, float* out) {

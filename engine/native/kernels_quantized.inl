@@ -101,5 +101,5 @@ void matmul(const Matrix& w, int row0, int row1, const Activations& x, float* y,
 
 constexpr Kernels table(const char* name) {
   return {name, prepared_bytes, prepare,        matmul,       rms_norm, silu_multiply, clamped_swiglu,
-          add_scaled, dot,      softmax, dequantize_row, quantize_row, to_half,  attend};
+          add_scaled, dot,      float_product, softmax, dequantize_row, quantize_row, to_half,  attend};
 }

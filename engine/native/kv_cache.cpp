@@ -23,8 +23,10 @@ std::uint64_t rank(const Conversation& conversation) {
 Error Conversation::create(const KvShape& shape, bool begins_small, std::unique_ptr<Conversation>* out) {
   std::unique_ptr<Conversation> made(new Conversation(shape, begins_small));
   if (Error error = Pages::allocate(shape.bytes(), &made->pages_)) return error;
-  for (std::size_t part = 0; begins_small && part < 2 * static_cast<std::size_t>(shape.layers); ++part)
-    made->pages_.keep_small(part * shape.layer_bytes(), std::min<std::uint64_t>(shape.layer_bytes(), kHugePage));
+  if (begins_small)
+    made->for_parts([&](std::size_t offset, int width) {
+      made->pages_.keep_small(offset, std::min<std::uint64_t>(shape.part_bytes(shape.capacity(), width), kHugePage));
+    });
   *out = std::move(made);
   return {};
 }
@@ -50,19 +52,24 @@ void Conversation::drop() {
 std::uint64_t Conversation::held_with(int positions) const {
   const auto slots = static_cast<std::uint64_t>(std::max(touched_, std::min(positions, shape_.capacity())));
   if (slots == 0) return 0;
-  const std::uint64_t part = slots * static_cast<std::uint64_t>(shape_.width) * shape_.element_bytes();
-  const std::uint64_t rounding = begins_small_ && part <= kHugePage ? 2 * page_bytes() : kHugePage;  // at both ends
-  return std::min<std::uint64_t>(shape_.bytes(), 2 * static_cast<std::uint64_t>(shape_.layers) * (part + rounding));
+  const std::uint64_t layer = held_part(shape_.key_width, slots) + held_part(shape_.value_width, slots);
+  return std::min<std::uint64_t>(shape_.bytes(), static_cast<std::uint64_t>(shape_.layers) * layer);
+}
+
+std::uint64_t Conversation::held_part(int width, std::uint64_t slots) const {
+  const std::uint64_t part = slots * static_cast<std::uint64_t>(width) * shape_.element_bytes();
+  if (part == 0) return 0;
+  return part + (begins_small_ && part <= kHugePage ? 2 * page_bytes() : kHugePage);  // rounded at both ends
 }
 
 void Conversation::copy_prefix(const Conversation& from, int length) {
   ids_.assign(from.ids_.begin(), from.ids_.begin() + length);
   written_ = std::max(length, from.written_ > shape_.capacity() ? from.written_ : 0);
   touched_ = std::max(touched_, std::min(written_, shape_.capacity()));
-  const auto slots = static_cast<std::size_t>(std::min(written_, shape_.capacity()));
-  const std::size_t bytes = slots * static_cast<std::size_t>(shape_.width) * shape_.element_bytes();
-  for (int layer = 0; layer < shape_.layers; ++layer)
-    for (int half = 0; half < 2; ++half) std::memcpy(data(layer, half), from.data(layer, half), bytes);
+  for_parts([&](std::size_t offset, int width) {
+    const std::size_t bytes = shape_.part_bytes(std::min(written_, shape_.capacity()), width);
+    std::memcpy(pages_.data() + offset, from.pages_.data() + offset, bytes);
+  });
 }
 
 void Conversation::begin(int tokens) {
@@ -71,14 +78,14 @@ void Conversation::begin(int tokens) {
 }
 
 void Conversation::store(const Kernels& kernels, int layer, int position, const float* key, const float* value) {
-  const auto width = static_cast<std::size_t>(shape_.width);
-  const std::size_t start = static_cast<std::size_t>(position % shape_.capacity()) * width;
-  const float* const sources[] = {key, value};
-  for (int half = 0; half < 2; ++half) {
-    unsigned char* const to = data(layer, half) + start * shape_.element_bytes();
-    if (shape_.half) kernels.to_half(sources[half], shape_.width, reinterpret_cast<std::uint16_t*>(to));
-    else std::memcpy(to, sources[half], width * sizeof(float));
-  }
+  put(kernels, key, shape_.key_width, position, key_data(layer));
+  if (shape_.value_width > 0) put(kernels, value, shape_.value_width, position, value_data(layer));
+}
+
+void Conversation::put(const Kernels& kernels, const float* row, int width, int position, unsigned char* part) const {
+  unsigned char* const to = part + shape_.part_bytes(position % shape_.capacity(), width);
+  if (shape_.half) kernels.to_half(row, width, reinterpret_cast<std::uint16_t*>(to));
+  else std::memcpy(to, row, shape_.part_bytes(1, width));
 }
 
 void Conversation::commit(std::span<const int> ids) { ids_.insert(ids_.end(), ids.begin(), ids.end()); }

@@ -1,4 +1,5 @@
-// The keys and values of conversations, each a ring of window + chunk positions.
+// The keys and values of conversations, each a ring of window + chunk positions. Latent attention keeps one vector a
+// position, for all heads and for both.
 //
 // The query at absolute position p sees exactly the positions max(0, p - window + 1) .. p. The extra chunk of slots is
 // what lets a chunk's keys be stored before its first query has looked, and a history lose up to a chunk of its end.
@@ -18,16 +19,19 @@
 namespace smoe {
 
 struct KvShape {
-  int layers, width;   // width: kv_heads * head_dim
-  int window, chunk;   // positions
-  bool half;           // f16 in place of f32
+  int layers;
+  int key_width, value_width;  // elements of a position; value_width 0: values are the first elements of keys
+  int window, chunk;           // positions
+  bool half;                   // f16 in place of f32
 
   int capacity() const { return window + chunk; }
   std::size_t element_bytes() const { return half ? 2 : 4; }
-  std::size_t layer_bytes() const {
-    return static_cast<std::size_t>(capacity()) * static_cast<std::size_t>(width) * element_bytes();
+  std::size_t key_bytes() const { return part_bytes(capacity(), key_width); }  // of a layer
+  std::size_t layer_bytes() const { return key_bytes() + part_bytes(capacity(), value_width); }
+  std::size_t bytes() const { return static_cast<std::size_t>(layers) * layer_bytes(); }
+  std::size_t part_bytes(int positions, int width) const {
+    return static_cast<std::size_t>(positions) * static_cast<std::size_t>(width) * element_bytes();
   }
-  std::size_t bytes() const { return 2 * static_cast<std::size_t>(layers) * layer_bytes(); }
 };
 
 class Conversation {
@@ -48,11 +52,12 @@ class Conversation {
   // Positions length() .. length() + tokens - 1 are going to be stored, at most a chunk. Until commit() they do not
   // count, so that an interrupted chunk leaves the conversation as it was.
   void begin(int tokens);
-  void store(const Kernels& kernels, int layer, int position, const float* key, const float* value);  // [width] each
+  // key: [key_width], value: [value_width], null where that is 0
+  void store(const Kernels& kernels, int layer, int position, const float* key, const float* value);
   void commit(std::span<const int> ids);
 
-  const void* keys(int layer) const { return data(layer, 0); }  // [capacity][width]
-  const void* values(int layer) const { return data(layer, 1); }
+  const void* keys(int layer) const { return key_data(layer); }      // [capacity][key_width]
+  const void* values(int layer) const { return value_data(layer); }  // [capacity][value_width], or the keys
 
   // The most memory that it takes with so many positions: more than their bytes, for pages round up.
   std::uint64_t held_with(int positions) const;
@@ -62,9 +67,19 @@ class Conversation {
 
  private:
   Conversation(const KvShape& shape, bool begins_small) : shape_(shape), begins_small_(begins_small) {}
-  unsigned char* data(int layer, int half) const {
-    return pages_.data() + (2 * static_cast<std::size_t>(layer) + static_cast<std::size_t>(half)) * shape_.layer_bytes();
+  std::uint64_t held_part(int width, std::uint64_t slots) const;
+  // Calls work(offset in pages_, width) for each layer's keys and values.
+  template <class Work>
+  void for_parts(Work work) const {
+    for (std::size_t layer = 0; layer < static_cast<std::size_t>(shape_.layers); ++layer) {
+      work(layer * shape_.layer_bytes(), shape_.key_width);
+      if (shape_.value_width > 0) work(layer * shape_.layer_bytes() + shape_.key_bytes(), shape_.value_width);
+    }
   }
+  void put(const Kernels& kernels, const float* row, int width, int position, unsigned char* part) const;
+
+  unsigned char* key_data(int layer) const { return pages_.data() + static_cast<std::size_t>(layer) * shape_.layer_bytes(); }
+  unsigned char* value_data(int layer) const { return key_data(layer) + (shape_.value_width > 0 ? shape_.key_bytes() : 0); }
 
   KvShape shape_;
   bool begins_small_;

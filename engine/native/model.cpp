@@ -22,7 +22,9 @@ std::uint64_t Model::buffer_bytes_token(const Architecture& a, const Runtime& ru
          feed_forward_buffer_bytes(a, runtime);
 }
 
-std::uint64_t Model::buffer_bytes(const Architecture& a) { return static_cast<std::uint64_t>(a.vocab) * sizeof(float); }
+std::uint64_t Model::buffer_bytes(const Architecture& a, const Runtime& runtime) {
+  return static_cast<std::uint64_t>(a.vocab) * sizeof(float) + attention_scratch_bytes(a, runtime);
+}
 
 void Model::fit(int tokens) {
   attention_->fit(tokens);

@@ -23,7 +23,7 @@ class Model {
   int fitted() const { return fitted_; }
   // Bytes of buffers: those of each token of a batch, and those of any batch.
   static std::uint64_t buffer_bytes_token(const Architecture& architecture, const Runtime& runtime);
-  static std::uint64_t buffer_bytes(const Architecture& architecture);
+  static std::uint64_t buffer_bytes(const Architecture& architecture, const Runtime& runtime);
 
   // Appends ids to the conversation: no more than fit() was told. Stops before a layer when `go_on` does not want it: then
   // the conversation is as it was before, and so it is after an error.

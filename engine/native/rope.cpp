@@ -38,8 +38,10 @@ std::vector<double> rope_frequencies(double theta, int dim, const std::optional<
   return frequencies;
 }
 
-Rope::Rope(double theta, int dim, const std::optional<Yarn>& yarn)
+Rope::Rope(double theta, int dim, const std::optional<Yarn>& yarn, RopePairs pairs)
     : half_(static_cast<std::size_t>(dim) / 2),
+      step_(pairs == RopePairs::halves ? 1 : 2),
+      apart_(pairs == RopePairs::halves ? half_ : 1),
       frequencies_(rope_frequencies(theta, dim, yarn)),
       stretch_(yarn ? yarn->attention_factor : 1.0) {}
 
@@ -61,9 +63,11 @@ void Rope::rotate(int token, float* head) const {
   const float* const cos = &cos_[static_cast<std::size_t>(token) * half_];
   const float* const sin = &sin_[static_cast<std::size_t>(token) * half_];
   for (std::size_t i = 0; i < half_; ++i) {
-    const float a = head[i], b = head[i + half_];
-    head[i] = a * cos[i] - b * sin[i];
-    head[i + half_] = b * cos[i] + a * sin[i];
+    float& first = head[i * step_];
+    float& second = head[i * step_ + apart_];
+    const float a = first, b = second;
+    first = a * cos[i] - b * sin[i];
+    second = b * cos[i] + a * sin[i];
   }
 }
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 
 namespace smoe {
@@ -44,17 +46,30 @@ class SoftmaxRouter : public Router {
   bool renormalize_;
 };
 
+// The two largest of a group's scores, added up: how good the group is.
+float best_two(std::span<const float> scores) {
+  float best = -std::numeric_limits<float>::infinity(), second = best;
+  for (const float score : scores) {
+    if (score > best) second = std::exchange(best, score);
+    else if (score > second) second = score;
+  }
+  return best + second;
+}
+
 // A sigmoid for each expert by itself. A learned correction, which kept the experts evenly used in training, is added for
 // the choice alone: the weights are the chosen ones' own scores (DeepSeek-V3, https://arxiv.org/abs/2412.19437).
 class SigmoidRouter : public Router {
  public:
-  SigmoidRouter(std::vector<float> correction, int top_k, bool renormalize, float scale)
-      : correction_(std::move(correction)), top_k_(top_k), renormalize_(renormalize), scale_(scale) {}
+  SigmoidRouter(std::vector<float> correction, int top_k, bool renormalize, float scale, ExpertGroups groups)
+      : correction_(std::move(correction)), top_k_(top_k), renormalize_(renormalize), scale_(scale), groups_(groups) {}
 
   void choose(float* logits, int* experts, float* weights) const override {
     const int count = static_cast<int>(correction_.size());
     for (int i = 0; i < count; ++i) logits[i] = 1.0f / (1.0f + std::exp(-logits[i]));
-    choose_top(count, top_k_, [&](int i) { return logits[i] + correction_[static_cast<std::size_t>(i)]; }, experts);
+    std::vector<float> scores(correction_);
+    for (std::size_t i = 0; i < scores.size(); ++i) scores[i] = logits[i] + scores[i];
+    if (groups_.kept < groups_.count) leave_best_groups(scores);
+    choose_top(count, top_k_, [&](int i) { return scores[static_cast<std::size_t>(i)]; }, experts);
     for (int k = 0; k < top_k_; ++k) weights[k] = logits[experts[k]];
     const float sum = renormalize_ ? std::accumulate(weights, weights + top_k_, 0.0f) + kLeastSum : 1.0f;
     for (int k = 0; k < top_k_; ++k) weights[k] = weights[k] / sum * scale_;
@@ -63,10 +78,24 @@ class SigmoidRouter : public Router {
  private:
   static constexpr float kLeastSum = 1e-20f;  // where every chosen score is zero
 
+  // Experts of the other groups get a score that any other is above.
+  void leave_best_groups(std::vector<float>& scores) const {
+    const std::size_t size = scores.size() / static_cast<std::size_t>(groups_.count);
+    const auto group = [&](int i) { return std::span(scores).subspan(static_cast<std::size_t>(i) * size, size); };
+    std::vector<float> quality(static_cast<std::size_t>(groups_.count));
+    for (int i = 0; i < groups_.count; ++i) quality[static_cast<std::size_t>(i)] = best_two(group(i));
+    std::vector<int> kept(static_cast<std::size_t>(groups_.kept));
+    choose_top(groups_.count, groups_.kept, [&](int i) { return quality[static_cast<std::size_t>(i)]; }, kept.data());
+    for (int i = 0; i < groups_.count; ++i)
+      if (!std::binary_search(kept.begin(), kept.end(), i))
+        std::ranges::fill(group(i), -std::numeric_limits<float>::infinity());
+  }
+
   std::vector<float> correction_;  // [experts]
   int top_k_;
   bool renormalize_;
   float scale_;
+  ExpertGroups groups_;
 };
 
 // The top k of the logits, and a softmax over these alone.
@@ -91,7 +120,7 @@ std::unique_ptr<Router> make_router(const Architecture& architecture, const Kern
                                     std::vector<float> correction) {
   if (architecture.scoring == Scoring::sigmoid)
     return std::make_unique<SigmoidRouter>(std::move(correction), architecture.top_k, architecture.renormalize_top_k,
-                                           architecture.routed_scale);
+                                           architecture.routed_scale, architecture.groups);
   if (architecture.scoring == Scoring::softmax_of_chosen)
     return std::make_unique<ChosenSoftmaxRouter>(kernels, experts, architecture.top_k);
   return std::make_unique<SoftmaxRouter>(kernels, experts, architecture.top_k, architecture.renormalize_top_k);

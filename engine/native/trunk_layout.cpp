@@ -16,7 +16,8 @@ constexpr std::string_view kEmbedding = "model.embed_tokens.weight", kHead = "lm
 
 // A tied embedding is the head too. Routers (mlp.gate, shared_expert_gate) choose by small differences and stay.
 bool is_quantizable(std::string_view name, const SafetensorsEntry& entry, bool tied) {
-  const bool matrix = name.ends_with("_proj.weight") || name == kHead || (tied && name == kEmbedding);
+  const bool projection = name.ends_with("_proj.weight") || name.ends_with("_proj_with_mqa.weight");
+  const bool matrix = projection || name == kHead || (tied && name == kEmbedding);
   return matrix && entry.shape.size() == 2 && entry.shape[1] % kGroup == 0 && storage_of(entry.dtype).has_value();
 }
 

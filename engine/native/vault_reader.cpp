@@ -308,11 +308,27 @@ class VaultFile : public Vault {
         return field("moe_top_k", std::to_string(a.top_k) + " is more than the " +
                                       std::to_string(layer.experts.size()) + " experts of layer " +
                                       std::to_string(layer.id));
+    if (a.groups.count > 1)
+      if (Error error = check_groups()) return error;
     if (a.first_layer_dense && is_moe_layer(0))
       return field("arch flags", "layer 0 is said to be dense, but it has experts");
     if (a.moe_layers < a.layers && a.dense_ffn == 0)
       return field("dense_ffn_dim", "0, but " + std::to_string(a.layers - a.moe_layers) + " layers have no experts");
     architecture_.first_layer_dense = !is_moe_layer(0);
+    return {};
+  }
+
+  // A group's two best experts are looked at, and the kept groups have what a token needs.
+  Error check_groups() const {
+    const auto count = static_cast<std::size_t>(architecture_.groups.count);
+    const auto kept = static_cast<std::size_t>(architecture_.groups.kept);
+    for (const Layer& layer : layers_) {
+      const std::size_t size = layer.experts.size() / count;
+      if (layer.experts.size() % count || size < 2 || kept * size < static_cast<std::size_t>(architecture_.top_k))
+        return field("n_group", std::to_string(count) + ", of which topk_group " + std::to_string(kept) + ", do not fit the " +
+                                    std::to_string(layer.experts.size()) + " experts of layer " + std::to_string(layer.id) +
+                                    " and top " + std::to_string(architecture_.top_k));
+    }
     return {};
   }
 

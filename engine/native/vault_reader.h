@@ -18,6 +18,21 @@ namespace smoe {
 // A router's logits become shares of one, or a probability each, or those of the chosen experts become shares of one.
 enum class Scoring : std::uint8_t { softmax, sigmoid, softmax_of_chosen };
 
+// Keys and values of all heads from one vector a position (DeepSeek-V2, https://arxiv.org/abs/2405.04434). A head's queries
+// and keys are head_dim - rotary_dim elements of its own, then rotary_dim that RoPE turns; those of keys are of all heads.
+struct LatentAttention {
+  int query_rank;  // of the latent that queries come from; 0: they come from the hidden state
+  int rank;        // of the latent that keys and values come from
+  int value_dim;   // of a head
+  RopePairs pairs;
+  float scale;     // of scores
+};
+
+// Experts in groups of equal size; only those of the best groups can be chosen (DeepSeek-V3, https://arxiv.org/abs/2412.19437).
+struct ExpertGroups {
+  int count = 1, kept = 1;
+};
+
 // The architecture, from the arch block (version 2), or from the checkpoint's config that a version-1 vault needs
 // (--config config.json, or the scout's metadata key "config") checked against the scout's shapes. What the block cannot
 // say (family.h) comes from that config in either version.
@@ -27,8 +42,10 @@ struct Architecture {
   bool qk_norm_whole;  // the norm of Q and K is over all heads together, not over each
   Scoring scoring;
   float routed_scale;  // of the chosen experts' weights
+  ExpertGroups groups;
   int rotary_dim;      // elements of each head that RoPE turns, the first ones
   std::optional<Yarn> yarn;
+  std::optional<LatentAttention> latent;  // in place of grouped-query attention
   std::vector<int> layer_windows;  // positions that a layer's queries see, up to their own, 0: all; empty: all in every layer
   bool attention_sinks;
   bool biased_experts;                  // and their router

@@ -1,5 +1,6 @@
 // Vector functions and attention in every kernel set, against doubles.
 #include <algorithm>
+#include <tuple>
 
 #include "check.h"
 #include "random_matrix.h"
@@ -109,11 +110,13 @@ struct RandomRing {
   }
 };
 
+// The last: as latent attention asks.
 constexpr Heads attentions[] = {{1, 1, 1, 1, 1, 0},      {2, 16, 16, 5, 8, 61},     {3, 20, 12, 64, 70, 0},
                                 {4, 64, 64, 129, 130, 3}, {9, 64, 64, 200, 300, 63}, {8, 128, 128, 333, 333, 1000},
                                 {5, 100, 72, 150, 151, 5000000000},
                                 {2, 16, 16, 3, 9, 62, 3},  {3, 20, 12, 200, 203, 30, 17},
-                                {8, 64, 64, 330, 340, 7, 70, 64}, {1, 40, 24, 40, 64, 100, 39, 2}};
+                                {8, 64, 64, 330, 340, 7, 70, 64}, {1, 40, 24, 40, 64, 100, 39, 2},
+                                {5, 576, 512, 150, 160, 30, 3}};
 
 }  // namespace
 
@@ -235,6 +238,29 @@ TEST(clamped_swiglu_of_gate_and_up) {
         float alone;
         kernels->clamped_swiglu(&gate[i], &up[i], kind, 1, &alone);
         CHECK(alone == y[i] || std::isnan(want));
+      }
+    }
+}
+
+TEST(float_products) {
+  for (const Kernels* kernels : every_set())
+    for (const auto& [rows, columns, depth] : {std::tuple{1, 16, 1}, {3, 48, 24}, {5, 64, 128}, {32, 512, 20}, {2, 32, 0}}) {
+      const std::size_t lda = std::size_t(depth) + 3, ldb = std::size_t(columns) + 5, ldc = std::size_t(columns) + 2;
+      const std::vector<float> a = normal_floats(rows * lda), b = normal_floats((depth + 1) * ldb);
+      std::vector<float> c(rows * ldc, 9.0f), one(columns);
+      kernels->float_product(rows, columns, depth, a.data(), lda, b.data(), ldb, c.data(), ldc);
+      for (int m = 0; m < rows; m++) {
+        for (int n = 0; n < columns; n++) {
+          double want = 0, magnitude = 0;
+          for (int k = 0; k < depth; k++) {
+            want += double(a[m * lda + k]) * b[k * ldb + n];
+            magnitude += std::fabs(double(a[m * lda + k]) * b[k * ldb + n]);
+          }
+          CHECK_NEAR(c[m * ldc + n], want, (depth + 1) * unit_roundoff * magnitude);
+        }
+        kernels->float_product(1, columns, depth, a.data() + m * lda, lda, b.data(), ldb, one.data(), ldc);
+        CHECK(std::equal(one.begin(), one.end(), c.begin() + std::ptrdiff_t(m * ldc)));  // alone: the same bits
+        CHECK_EQ(c[m * ldc + columns], 9.0f);
       }
     }
 }

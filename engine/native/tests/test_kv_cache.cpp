@@ -11,7 +11,9 @@ using namespace smoe;
 
 namespace {
 
-constexpr KvShape kShape{2, 3, 8, 4, false};  // layers, width, window, chunk: a ring of 12
+constexpr KvShape kShape{2, 3, 3, 8, 4, false};  // layers, widths, window, chunk: a ring of 12
+// Two layers whose keys take 8 MiB each at full length, and as much their values.
+constexpr KvShape kLarge{2, 1024, 1024, 2044, 4, false};
 
 // A key and a value that tell the layer, the position and the id that they are of.
 std::vector<float> mark(int layer, int position, int id, int half) {
@@ -122,6 +124,30 @@ TEST(an_interrupted_chunk_leaves_the_conversation_as_it_was) {
   CHECK_EQ(conversation->reusable(count(12)), 11);
 }
 
+// One vector a position is key and value: of latent attention.
+TEST(values_that_lie_in_the_keys_take_no_memory) {
+  KvShape latent = kShape;
+  latent.value_width = 0;
+  CHECK_EQ(latent.bytes() * 2, kShape.bytes());
+  std::unique_ptr<Conversation> conversation, copy;
+  CHECK(!Conversation::create(latent, true, &conversation) && !Conversation::create(latent, true, &copy));
+  append(*conversation, count(20));
+  copy->copy_prefix(*conversation, 19);
+  for (const auto& [held, layer] : {std::pair{conversation.get(), 0}, {conversation.get(), 1}, {copy.get(), 1}}) {
+    CHECK(held->keys(layer) == held->values(layer));
+    const auto* rows = static_cast<const float*>(held->keys(layer));
+    for (int position = 12; position < 19; ++position) {
+      const std::vector<float> wanted = mark(layer, position, position, 0);
+      CHECK(std::equal(wanted.begin(), wanted.end(), rows + position % latent.capacity() * 3));
+    }
+  }
+  CHECK(conversation->held_with(20) <= latent.bytes());
+  KvShape large = kLarge;
+  large.value_width = 0;
+  CHECK(!Conversation::create(large, true, &conversation));
+  CHECK_EQ(conversation->held_with(8), 2 * (8 * 1024 * sizeof(float) + 2 * page_bytes()));
+}
+
 TEST(half_precision_holds_the_same_values) {
   KvShape shape = kShape;
   shape.half = true;
@@ -179,9 +205,6 @@ TEST(the_least_recently_used_gives_way) {
   conversations.reset();
   CHECK_EQ(conversations.positions(), 0);
 }
-
-// Two layers whose keys take 8 MiB each at full length, and as much their values.
-constexpr KvShape kLarge{2, 1024, 2044, 4, false};
 
 void grow(Conversations& conversations, Conversation& conversation, int start, int length) {
   const std::vector<int> ids = count(length, start);

@@ -235,6 +235,9 @@ TEST(dequantized_rows) {
           std::vector<float> row(cols);
           kernels->dequantize_row(w.view(), r, row.data());
           for (int k = 0; k < cols; k++) CHECK_NEAR(row[k], w.at(r, k), 2 * unit_roundoff * std::fabs(w.at(r, k)));
+          std::vector<float> scalar(cols);
+          select_kernels("scalar")->dequantize_row(w.view(), r, scalar.data());
+          CHECK(row == scalar);
         }
     }
 }

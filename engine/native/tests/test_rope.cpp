@@ -61,3 +61,25 @@ TEST(turns_are_stretched) {
   CHECK_NEAR(head[2], kGptOss.attention_factor * std::sin(4.0), 1e-6);
   CHECK_EQ(head[1], 0.0f);
 }
+
+TEST(neighbours_turn_as_halves_do) {
+  Rope halves(1e4, 6, {}), neighbours(1e4, 6, {}, RopePairs::neighbours);
+  for (Rope* const rope : {&halves, &neighbours}) {
+    rope->fit(1);
+    rope->set_positions(7, 1);
+  }
+  const float x[] = {0.5f, -1, 2, 3, 0.25f, -4};
+  float apart[6], beside[6];
+  for (int i = 0; i < 3; ++i) {
+    apart[i] = beside[2 * i] = x[2 * i];
+    apart[3 + i] = beside[2 * i + 1] = x[2 * i + 1];
+  }
+  halves.rotate(0, apart);
+  neighbours.rotate(0, beside);
+  for (int i = 0; i < 3; ++i) {
+    CHECK_EQ(beside[2 * i], apart[i]);
+    CHECK_EQ(beside[2 * i + 1], apart[3 + i]);
+  }
+  CHECK_NEAR(beside[0], 0.5 * std::cos(7.0) + std::sin(7.0), 1e-6);
+  CHECK_NEAR(beside[1], -std::cos(7.0) + 0.5 * std::sin(7.0), 1e-6);
+}

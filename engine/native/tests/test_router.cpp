@@ -61,6 +61,30 @@ TEST(a_sigmoid_router_renormalises_before_it_scales) {
   CHECK(std::abs(choice.weights[0] + choice.weights[1] - 2.5f) < 1e-6f);
 }
 
+TEST(only_experts_of_the_best_groups_are_chosen) {
+  Architecture a = sigmoid(2, false, 1.0f);
+  a.groups = {.count = 3, .kept = 2};
+  // By their two best: 0.5 + 0.5, the sum of 3 and 0 less corrections, 1 + 1.
+  const std::vector<float> logits = {0.0f, -9.0f, 0.0f, 3.0f, 0.0f, -8.0f, 1.0f, 1.0f, -7.0f};
+  const std::vector<float> correction = {0, 0, 0, -0.7f, -0.1f, 0, 0, 0, 0};
+  const Choice choice = choose(a, logits, correction);
+  CHECK(choice.experts == (std::vector<int>{6, 7}));
+  a.top_k = 3;
+  CHECK(choose(a, logits, correction).experts == (std::vector<int>{0, 6, 7}));
+  a.top_k = 5;
+  CHECK(choose(a, logits, correction).experts == (std::vector<int>{0, 2, 6, 7, 8}));  // though 3 and 4 score more than 8
+  a.groups.kept = 3;
+  CHECK(choose(a, logits, correction).experts == (std::vector<int>{0, 2, 4, 6, 7}));
+}
+
+TEST(one_outstanding_expert_does_not_make_its_group_the_best) {
+  Architecture a = sigmoid(1, true, 2.0f);
+  a.groups = {.count = 2, .kept = 1};
+  const Choice choice = choose(a, {9.0f, -9.0f, 0.5f, 0.25f}, std::vector<float>(4));
+  CHECK(choice.experts == (std::vector<int>{2}));
+  CHECK_EQ(choice.weights[0], 2.0f);
+}
+
 TEST(a_softmax_of_the_chosen_sees_no_other_logit) {
   Architecture a{};
   a.scoring = Scoring::softmax_of_chosen;
@@ -84,6 +108,11 @@ TEST(whatever_the_logits_are_the_experts_differ_and_ascend) {
     const Choice lost = choose(a, {nan, nan, nan, nan}, corrected ? std::vector<float>(4, nan) : std::vector<float>{});
     CHECK(lost.experts == (std::vector<int>{0, 1, 2}));
   }
+  Architecture grouped = sigmoid(3, true, 1.0f);
+  grouped.groups = {.count = 4, .kept = 2};
+  CHECK(choose(grouped, std::vector<float>(8, nan), std::vector<float>(8)).experts == (std::vector<int>{0, 1, 2}));
+  const std::vector<float> some = {nan, nan, nan, nan, 1.0f, 1.0f, nan, 0.0f};
+  CHECK(choose(grouped, some, std::vector<float>(8)).experts == (std::vector<int>{0, 1, 4}));
   Architecture chosen{};
   chosen.scoring = Scoring::softmax_of_chosen;
   chosen.top_k = 3;

@@ -135,6 +135,8 @@ TEST(forms_by_name_and_shape) {
   };
   CHECK(is_q8("model.layers.0.mlp.down_proj.weight", 64));
   CHECK(is_q8("model.layers.0.mlp.shared_experts.up_proj.weight", 128));
+  CHECK(is_q8("model.layers.0.self_attn.kv_a_proj_with_mqa.weight", 64));
+  CHECK(!is_q8("model.layers.0.self_attn.kv_a_layernorm.weight", 64));
   CHECK(!is_q8("model.layers.0.mlp.down_proj.weight", 72));
   CHECK(!is_q8("model.layers.0.mlp.shared_expert_gate.weight", 64));
   CHECK(!is_q8("model.layers.0.block_sparse_moe.gate.weight", 64));

@@ -1,5 +1,7 @@
+#include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
 
 #include "check.h"
 #include "vault_files.h"
@@ -353,6 +355,95 @@ TEST(version_1_with_the_config_in_its_scout) {
   CHECK_EQ(refusal(make_version1().bytes(), scout(100, 4, true, 4, "\"{\"")),
            "the scout's metadata key \"config\": byte 1: a key is missing");
   CHECK_EQ(refusal(make_vault().bytes(), scout(100, 4, true, 4, "\"{\"")), "");
+}
+
+// A config, with `changes` in place of its own values or beside them.
+static std::string deepseek_config(const std::map<std::string, std::string>& changes = {}) {
+  std::map<std::string, std::string> fields = {
+      {"model_type", "\"deepseek_v3\""}, {"num_hidden_layers", "2"}, {"num_attention_heads", "4"}, {"num_key_value_heads", "2"},
+      {"num_experts_per_tok", "2"}, {"moe_intermediate_size", "32"}, {"intermediate_size", "48"}, {"n_group", "2"},
+      {"topk_group", "1"}, {"head_dim", "6"}, {"q_lora_rank", "null"}, {"kv_lora_rank", "32"}, {"v_head_dim", "12"},
+      {"qk_nope_head_dim", "10"}, {"qk_rope_head_dim", "6"},
+      {"rope_scaling", R"({"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 0.5})"}};
+  for (const auto& [name, value] : changes) fields[name] = value;
+  std::string json;
+  for (const auto& [name, value] : fields) json += (json.empty() ? "{\"" : ", \"") + name + "\": " + value;
+  return json + "}";
+}
+
+static VaultParts deepseek(const Shape& shape = {}) {
+  VaultParts parts = make_vault(shape);
+  std::memcpy(parts.block.model_type, "deepseek_v3", 12);
+  return parts;
+}
+
+TEST(latent_attention_is_what_the_config_says) {
+  const Folder folder;
+  const auto vault = opened(folder, deepseek(), scout(100, 4, false), deepseek_config());
+  const Architecture& a = vault->architecture();
+  CHECK(a.latent.has_value());
+  CHECK_EQ(a.latent->query_rank, 0);
+  CHECK_EQ(a.latent->rank, 32);
+  CHECK_EQ(a.latent->value_dim, 12);
+  CHECK_EQ(a.head_dim, 16);
+  CHECK_EQ(a.rotary_dim, 6);
+  CHECK(a.latent->pairs == RopePairs::neighbours);
+  const double grown = 0.05 * std::log(40.0) + 1;
+  CHECK_NEAR(a.latent->scale, grown * grown / 4, 1e-6);
+  CHECK_NEAR(a.yarn->attention_factor, (0.1 * std::log(40.0) + 1) / grown, 1e-12);
+  CHECK_EQ(a.groups.count, 2);
+  CHECK_EQ(a.groups.kept, 1);
+  CHECK_EQ(a.routed_scale, 2.5f);
+  const auto first = opened(folder, [] {
+    VaultParts parts = deepseek();
+    parts.header.version = 1;
+    return parts;
+  }(), scout(100, 4, false), deepseek_config());
+  CHECK_EQ(first->architecture().head_dim, 16);
+  CHECK_EQ(first->architecture().latent->rank, 32);
+}
+
+TEST(latent_attention_left_to_its_class) {
+  const Folder folder;
+  VaultParts parts = deepseek();
+  parts.block.head_dim = 192;
+  const std::string config = R"({"model_type": "deepseek_v3", "n_group": 1, "topk_group": 1})";
+  const auto vault = opened(folder, parts, scout(100, 4, false), config);
+  const Architecture& a = vault->architecture();
+  CHECK_EQ(a.latent->query_rank, 1536);
+  CHECK_EQ(a.latent->rank, 512);
+  CHECK_EQ(a.rotary_dim, 64);
+  CHECK_EQ(a.latent->value_dim, 128);
+  CHECK_NEAR(a.latent->scale, 1 / std::sqrt(192.0), 1e-8);
+  CHECK(!a.yarn);
+}
+
+TEST(latent_attention_that_cannot_be_run) {
+  const std::string bytes = deepseek().bytes();
+  const auto refused = [&](const std::map<std::string, std::string>& changes) {
+    const std::string line = refusal(bytes, scout(100, 4, false), deepseek_config(changes)), file = "config.json: ";
+    return line.find(file) == std::string::npos ? line : line.substr(line.find(file) + file.size());
+  };
+  const std::string unfit = ", of which topk_group 1, do not fit the 4 experts of layer 0 and top 2";
+  CHECK_EQ(refused({{"kv_lora_rank", "40"}}), "kv_lora_rank: 40 is not a multiple of 16");
+  CHECK_EQ(refused({{"kv_lora_rank", "0"}}), "kv_lora_rank: 0 is not within 16 to 16384");
+  CHECK_EQ(refused({{"kv_lora_rank", "1048576"}}), "kv_lora_rank: 1048576 is not within 16 to 16384");
+  CHECK_EQ(refused({{"v_head_dim", "0"}}), "v_head_dim: 0 is not within 1 to 4096");
+  CHECK_EQ(refused({{"q_lora_rank", "-1"}}), "q_lora_rank: not a count up to 16777216");
+  CHECK_EQ(refused({{"qk_nope_head_dim", "12"}}), "qk_nope_head_dim: 12, with qk_rope_head_dim 6, but the vault has head_dim 16");
+  CHECK_EQ(refused({{"qk_nope_head_dim", "11"}, {"qk_rope_head_dim", "5"}}), "rotary dimension: 5 is odd: RoPE turns pairs");
+  CHECK_EQ(refused({{"qk_nope_head_dim", "16"}, {"qk_rope_head_dim", "0"}}), "rotary dimension: 0 is not within 2 to 16");
+  CHECK_EQ(refused({{"partial_rotary_factor", "0.5"}}), "partial_rotary_factor: RoPE turns all of qk_rope_head_dim");
+  CHECK_EQ(refused({{"rope_interleave", "1"}}), "rope_interleave: not true or false");
+  CHECK_EQ(refused({{"topk_method", "\"greedy\""}}), "topk_method: \"greedy\" cannot be run");
+  CHECK_EQ(refused({{"topk_group", "3"}}), "topk_group: not within 1 to n_group");
+  CHECK_EQ(refused({{"n_group", "0"}}), "n_group: not above 0");
+  CHECK_EQ(refused({{"n_group", "4"}}), "n_group: 4" + unfit);
+  CHECK_EQ(refused({{"n_group", "3"}}), "n_group: 3" + unfit);
+  Shape uneven;
+  uneven.layers = {{0, 4}, {1, 5}};
+  CHECK_EQ(refusal(deepseek(uneven).bytes(), scout(100, 4, false), deepseek_config()),
+           "n_group: 2, of which topk_group 1, do not fit the 5 experts of layer 1 and top 2");
 }
 
 TEST(version_1_refusals) {
