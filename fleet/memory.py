@@ -11,7 +11,7 @@ from smoe_site import options
 
 from .models import Vault
 
-KV_BYTES = 4  # a cached value at most: float32
+KEPT_BYTES = 4  # a cached element at most: float32
 LARGEST_STORED = 1 << 30  # bytes of matrices that the engine's `--trunk auto` leaves as they are
 WEIGHT_BYTES = {"q8": 1 + 2 / 64, "q4": 1 / 2 + 2 / 64}  # a code, and its part of the scale
 
@@ -37,8 +37,7 @@ def need(vault: Vault, positions: int, form: str) -> Need | None:
     """None for a vault whose bytes could not be read. `positions`: the window; `form`: of the trunk, as in --trunk."""
     if not vault.top_k or not vault.record_bytes:
         return None
-    width = (vault.kv_heads or 0) * (vault.head_dim or 0)
-    window = 2 * (vault.hidden_layers or 0) * width * positions * KV_BYTES
+    window = (vault.hidden_layers or 0) * (vault.kept_width or 0) * positions * KEPT_BYTES
     trunk = _trunk(vault, form)
     fixed = trunk + window
     return Need(trunk, window, fixed + vault.top_k * vault.record_bytes, fixed + vault.vault_bytes)

@@ -49,6 +49,7 @@ class Vault(models.Model):
     heads = models.BigIntegerField(null=True)
     kv_heads = models.BigIntegerField(_("key/value heads"), null=True)
     head_dim = models.BigIntegerField(null=True)
+    kept_width = models.BigIntegerField(null=True, help_text=_("Elements that a layer keeps of a position."))
     d_model = models.BigIntegerField(_("width"), null=True)
     ffn_dim = models.BigIntegerField(_("expert width"), null=True)
     record_bytes = models.BigIntegerField(_("expert record"), null=True)

@@ -23,7 +23,7 @@ SETTLE_SECONDS = 2  # a file that is younger and moved between two looks is bein
 _SAME_NAME = (
     *("quant", "bits", "format_version", "model_type", "moe_layers", "hidden_layers", "experts_per_layer"),
     *("top_k", "d_model", "vocab_size", "heads", "kv_heads", "head_dim", "trained_context", "record_bytes"),
-    *("matrix_bytes", "matrix_weights", "unloaded_bytes", "description", "lineage", "assumed"),
+    *("kept_width", "matrix_bytes", "matrix_weights", "unloaded_bytes", "description", "lineage", "assumed"),
 )
 LARGEST_METADATA = 64 << 10  # characters of JSON kept in a row
 

@@ -63,6 +63,36 @@ class ReferenceModel:
         return rms_norm(x, self._w(layer, name), self.a.rms_epsilon)
 
     def _attention(self, layer: int, x: np.ndarray, window: int | None) -> np.ndarray:
+        mixed = (self._latent_attention if self.a.latent else self._grouped_attention)(layer, x, window)
+        return self._linear(layer, "self_attn.o_proj", mixed)
+
+    def _latent_attention(self, layer: int, x: np.ndarray, window: int | None) -> np.ndarray:
+        """With every head's own keys and values."""
+        a, n, latent = self.a, len(x), self.a.latent
+        q = x
+        if latent.query_rank is not None:
+            q = rms_norm(self._linear(layer, "self_attn.q_a_proj", x), self._w(layer, "self_attn.q_a_layernorm"), 1e-6)
+        q = self._linear(layer, "self_attn.q_b_proj" if latent.query_rank else "self_attn.q_proj", q)
+        q = q.reshape(n, a.heads, a.head_dim)
+        c, shared = np.split(self._linear(layer, "self_attn.kv_a_proj_with_mqa", x), [latent.rank], axis=1)
+        c = rms_norm(c, self._w(layer, "self_attn.kv_a_layernorm"), 1e-6)
+        plain = a.head_dim - latent.rope_dim
+        own, v = np.split(self._linear(layer, "self_attn.kv_b_proj", c).reshape(n, a.heads, -1), [plain], axis=2)
+        turned = [self._turn(part) for part in (q[..., plain:], shared[:, None])]
+        q = np.concatenate([q[..., :plain], turned[0]], axis=2)
+        k = np.concatenate([own, np.broadcast_to(turned[1], (n, a.heads, latent.rope_dim))], axis=2)
+        q = q * np.float32(model_config.score_scale(self._config, self._family))
+        return self._mix(layer, q, k, v, window)
+
+    def _turn(self, x: np.ndarray) -> np.ndarray:
+        """RoPE over all of [n, heads, d]: neighbours turn together, or halves."""
+        if self._config.get("rope_interleave", True):
+            x = np.concatenate([x[..., ::2], x[..., 1::2]], axis=-1)
+        yarn = model_config.yarn(self._config, self._family)
+        angles = np.arange(len(x))[:, None] * frequencies(self.a.rope_theta, x.shape[-1], yarn)
+        return rotate(x, angles, yarn.attention_factor if yarn else 1.0)
+
+    def _grouped_attention(self, layer: int, x: np.ndarray, window: int | None) -> np.ndarray:
         a, n = self.a, len(x)
         q, k, v = (self._linear(layer, f"self_attn.{name}_proj", x) for name in "qkv")
         if self._family.whole_qk_norm:
@@ -78,12 +108,16 @@ class ReferenceModel:
         stretch = yarn.attention_factor if yarn else 1.0
         q, k = rotate(q, angles, stretch), rotate(k, angles, stretch)
         k, v = (np.repeat(t, a.heads // a.kv_heads, axis=1) for t in (k, v))
-        scores = np.einsum("qhd,khd->hqk", q, k) / np.float32(np.sqrt(a.head_dim))
+        return self._mix(layer, q, k, v, window)
+
+    def _mix(self, layer: int, q: np.ndarray, k: np.ndarray, v: np.ndarray, window: int | None) -> np.ndarray:
+        """[n, heads * values], of queries, keys and values [n, heads, ...]."""
+        n = len(q)
+        scores = np.einsum("qhd,khd->hqk", q, k) / np.float32(np.sqrt(self.a.head_dim))
         distance = np.arange(n)[:, None] - np.arange(n)
         seen = min(window or n, self._layer_window(layer) or n)
         scores[:, (distance < 0) | (distance >= seen)] = -np.inf
-        mixed = np.einsum("hqk,khd->qhd", self._shares(layer, scores), v).reshape(n, -1)
-        return self._linear(layer, "self_attn.o_proj", mixed)
+        return np.einsum("hqk,khd->qhd", self._shares(layer, scores), v).reshape(n, -1)
 
     def _layer_window(self, layer: int) -> int | None:
         if self._family.sliding_window is None:
@@ -124,11 +158,22 @@ class ReferenceModel:
     def _route(self, layer: int, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The chosen experts of each token and their weights."""
         scores = 1 / (1 + np.exp(-logits)) if self._family.sigmoid_router else softmax(logits)
-        chosen = np.argsort(-(scores + self._correction(layer)), axis=1, kind="stable")[:, : self.a.top_k]
+        allowed = self._of_best_groups(scores + self._correction(layer))
+        chosen = np.argsort(-allowed, axis=1, kind="stable")[:, : self.a.top_k]
         picked = np.take_along_axis(scores, chosen, axis=1)
         if self.a.renormalize_top_k:
             picked = picked / picked.sum(axis=1, keepdims=True)
-        return chosen, picked * np.float32(self._config.get("routed_scaling_factor") or 1)
+        return chosen, picked * np.float32(model_config.routed_scale(self._config, self._family))
+
+    def _of_best_groups(self, scores: np.ndarray) -> np.ndarray:
+        """The others cannot be chosen: a group is as good as its two best experts together."""
+        count, kept = model_config.expert_groups(self._config, self._family)
+        groups = scores.reshape(len(scores), count, -1)
+        quality = np.sort(groups, axis=2)[..., -2:].sum(axis=2)
+        worse = np.argsort(-quality, axis=1, kind="stable")[:, kept:]
+        groups = groups.copy()
+        np.put_along_axis(groups, worse[..., None], -np.inf, axis=1)
+        return groups.reshape(scores.shape)
 
     def _correction(self, layer: int) -> np.ndarray:
         names = (f"model.layers.{layer}.{name}" for name in trunk.CORRECTIONS.values())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .families import FAMILIES, Family
-from .layout import Architecture
+from .layout import Architecture, LatentAttention
 
 Config = Mapping[str, Any]
 _MISSING = object()
@@ -55,7 +55,7 @@ def architecture(config: Config) -> Architecture:
         raise ConfigError(f"model_type {model_type!r} is not supported; supported are {', '.join(FAMILIES)}")
     family = FAMILIES[model_type]
     heads = _size(config, "num_attention_heads")
-    head_dim = _size(config, "head_dim", family.head_dim or _size(config, "hidden_size") // heads)
+    head_dim = _head_dim(config, family, heads)
     _refuse_unsupported(config, family, head_dim)
     moe_ffn = _size(config, family.moe_ffn_field)
     return Architecture(
@@ -73,6 +73,7 @@ def architecture(config: Config) -> Architecture:
         layers=_size(config, "num_hidden_layers"),
         rms_epsilon=_number(config, "rms_norm_eps", family.rms_epsilon),
         model_type=model_type,
+        latent=latent(config, family),
     )
 
 
@@ -96,9 +97,52 @@ def prediction_layers(config: Config) -> int:
     return default and _count(config, "num_nextn_predict_layers", default)
 
 
+def latent(config: Config, family: Family) -> LatentAttention | None:
+    """`q_lora_rank` may be null; left out, it is the class's."""
+    widths = family.latent
+    if widths is None:
+        return None
+    rank = _size(config, "kv_lora_rank", widths.kv_lora_rank)
+    if not 16 <= rank <= 1 << 14 or rank % 16:
+        raise ConfigError(f"kv_lora_rank is {rank}: only multiples of 16 up to 16384 are supported")
+    direct = "q_lora_rank" in config and config["q_lora_rank"] is None
+    return LatentAttention(
+        query_rank=None if direct else _size(config, "q_lora_rank", widths.q_lora_rank),
+        rank=rank,
+        rope_dim=_size(config, "qk_rope_head_dim", widths.qk_rope_head_dim),
+        value_dim=_size(config, "v_head_dim", widths.v_head_dim),
+    )
+
+
+def expert_groups(config: Config, family: Family) -> tuple[int, int]:
+    """In how many groups experts are, and of how many a token may choose."""
+    if family.groups is None:
+        return 1, 1
+    count, kept = (_size(config, n, d) for n, d in zip(("n_group", "topk_group"), family.groups, strict=True))
+    if kept > count:
+        raise ConfigError(f"topk_group is {kept}, of n_group {count}")
+    return count, kept
+
+
+def routed_scale(config: Config, family: Family) -> float:
+    """What the chosen experts' weights are multiplied with."""
+    return _number(config, "routed_scaling_factor", family.routed_scale)
+
+
+def score_scale(config: Config, family: Family) -> float:
+    """What attention scores are multiplied with beside 1 / sqrt(head_dim): DeepSeek's class does so with YaRN."""
+    stretched = yarn(config, family) if family.latent else None
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if stretched is None or rope.get("mscale_all_dim") is None:
+        return 1.0
+    return _magnitude(rope, "mscale_all_dim", stretched.factor) ** 2
+
+
 def rotary_dim(config: Config, family: Family, head_dim: int) -> int:
-    """How many elements of a head RoPE turns: the first ones."""
+    """How many elements of a head RoPE turns: the first ones; of latent attention, the last."""
     rope = config.get("rope_parameters") or {}
+    if found := latent(config, family):
+        return found.rope_dim
     share = rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
     if share is None and family.needs_config and config.get("rotary_dim") is not None:  # released MiniMax checkpoints
         return _size(config, "rotary_dim")
@@ -140,11 +184,13 @@ def yarn(config: Config, family: Family) -> Yarn | None:
 
 
 def _attention_factor(rope: Config, factor: float) -> float:
-    def grown(name: str) -> float:
-        return 0.1 * _number(rope, name, 1.0) * math.log(factor) + 1.0 if factor > 1 else 1.0
+    if rope.get("mscale") is not None and rope.get("mscale_all_dim") is not None:
+        return _magnitude(rope, "mscale", factor) / _magnitude(rope, "mscale_all_dim", factor)
+    return 0.1 * math.log(max(factor, 1.0)) + 1.0
 
-    both = rope.get("mscale") is not None and rope.get("mscale_all_dim") is not None
-    return grown("mscale") / grown("mscale_all_dim") if both else 0.1 * math.log(max(factor, 1.0)) + 1.0
+
+def _magnitude(rope: Config, name: str, factor: float) -> float:
+    return 0.1 * _number(rope, name, 1.0) * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 def layer_windows(config: Config, family: Family) -> list[int | None]:
@@ -204,6 +250,12 @@ def _number(config: Config, name: str, default: float) -> float:
     return float(value)
 
 
+def _head_dim(config: Config, family: Family, heads: int) -> int:
+    if widths := family.latent:  # what its head_dim says is another width
+        return sum(_size(config, name, getattr(widths, name)) for name in ("qk_nope_head_dim", "qk_rope_head_dim"))
+    return _size(config, "head_dim", family.head_dim or _size(config, "hidden_size") // heads)
+
+
 def _first_layer_dense(config: Config) -> bool:
     dense = config.get("mlp_only_layers") or []
     if config.get("decoder_sparse_step", 1) != 1:
@@ -218,7 +270,9 @@ def _refuse_unsupported(config: Config, family: Family, head_dim: int) -> None:
         if config.get(name) not in (None, value):
             raise ConfigError(f"{name} is {config[name]!r}: only {value} is supported")
     if family.needs_config:
-        _number(config, "routed_scaling_factor", 1.0)  # the engine reads it
+        routed_scale(config, family)  # the engine reads it
+    _refuse_groups(config, family)
+    _refuse_latent(config, family, head_dim)
     if config.get("hidden_act", "silu") not in ("silu", "swish"):
         raise ConfigError(f"hidden_act is {config['hidden_act']!r}: only silu is supported")
     if family.clamped_swiglu:
@@ -227,6 +281,34 @@ def _refuse_unsupported(config: Config, family: Family, head_dim: int) -> None:
     _refuse_rope_scaling(config, family)
     _refuse_rotary_dim(config, family, head_dim)
     _refuse_sliding_window(config, family)
+
+
+def _refuse_groups(config: Config, family: Family) -> None:
+    count, kept = expert_groups(config, family)
+    if count == 1:
+        return
+    experts, top_k = expert_count(config), _size(config, "num_experts_per_tok")
+    if experts % count or experts < 2 * count or experts // count * kept < top_k:
+        raise ConfigError(f"n_group is {count}, topk_group {kept}: not with {experts} experts and {top_k} of them used")
+
+
+def _refuse_latent(config: Config, family: Family, head_dim: int) -> None:
+    if family.latent is None:
+        return
+    if head_dim % 2 or head_dim > 4096:
+        raise ConfigError(f"qk_nope_head_dim and qk_rope_head_dim are {head_dim} together, not even and up to 4096")
+    if (value_dim := latent(config, family).value_dim) > 4096:
+        raise ConfigError(f"v_head_dim is {value_dim}, more than 4096")
+    heads, keys = _size(config, "num_attention_heads"), _size(config, "num_key_value_heads", None)
+    if keys not in (None, heads):
+        raise ConfigError(f"num_key_value_heads is {keys}, of {heads} heads: all have their own")
+    rope = config.get("rope_parameters") or {}
+    for share in (rope.get("partial_rotary_factor"), config.get("partial_rotary_factor")):
+        if share not in (None, 1):
+            raise ConfigError(f"partial_rotary_factor is {share!r}: RoPE turns all of qk_rope_head_dim")
+    if not isinstance(config.get("rope_interleave", True), bool):
+        raise ConfigError(f"rope_interleave is {config['rope_interleave']!r}, not true or false")
+    score_scale(config, family)  # the engine reads it
 
 
 def _rope_kind(parameters: Config) -> Any:

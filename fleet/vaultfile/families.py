@@ -11,6 +11,17 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
+class Latent:
+    """Widths of a class with latent attention, by the config's names."""
+
+    q_lora_rank: int = 1536
+    kv_lora_rank: int = 512
+    qk_rope_head_dim: int = 64
+    qk_nope_head_dim: int = 128
+    v_head_dim: int = 128
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     qk_norm: bool | str  # of each head, before RoPE; or the config's field that says so
     always_renormalize: bool = False
@@ -27,6 +38,9 @@ class Family:
     prediction_layers: int = 0  # default of num_nextn_predict_layers: behind the last layer, not used
     needs_config: bool = False  # the arch block cannot say all of it: the scout's metadata must hold the config
     sigmoid_router: bool = False  # with a correction bias, which the choice alone uses
+    groups: tuple[int, int] | None = None  # defaults of n_group and topk_group; None: the class knows none
+    routed_scale: float = 1.0  # default of routed_scaling_factor
+    latent: Latent | None = None  # of latent attention; None: grouped queries
     whole_qk_norm: bool = False  # over all heads together
     rotary_share: float = 1.0  # of each head, where the config does not say
     yarn: Mapping[str, Any] | None = None  # rope_parameters where the config has none; None: cannot be YaRN's
@@ -37,6 +51,22 @@ class Family:
     mxfp4: bool = False  # as released: fused experts of 4 bits
     only: dict[str, object] = field(default_factory=dict)  # fields that have this value where they are there
 
+
+_DEEPSEEK_V3 = Family(
+    qk_norm=False,
+    renormalize=True,
+    shared_experts=1,
+    first_dense=3,
+    bias_field="attention_bias",
+    prediction_layers=1,
+    needs_config=True,
+    sigmoid_router=True,
+    groups=(8, 4),
+    routed_scale=2.5,
+    latent=Latent(),
+    yarn={"rope_type": "default"},
+    only={"scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1, "index_topk": None},
+)
 
 FAMILIES = {
     "qwen3_moe": Family(qk_norm=True),
@@ -58,8 +88,9 @@ FAMILIES = {
         prediction_layers=1,
         needs_config=True,
         sigmoid_router=True,
+        groups=(1, 1),
         rotary_share=0.5,
-        only={"n_group": 1, "topk_group": 1, "scoring_func": "sigmoid"},
+        only={"scoring_func": "sigmoid", "topk_method": "noaux_tc"},
     ),
     "minimax_m2": Family(
         qk_norm=False,
@@ -70,7 +101,7 @@ FAMILIES = {
         needs_config=True,
         sigmoid_router=True,
         whole_qk_norm=True,
-        only={"scoring_func": "sigmoid", "routed_scaling_factor": 1},
+        only={"scoring_func": "sigmoid", "routed_scaling_factor": 1, "n_group": 1, "topk_group": 1},
     ),
     "olmoe": Family(
         qk_norm=False,
@@ -105,6 +136,8 @@ FAMILIES = {
         clamped_swiglu=True,
         mxfp4=True,
     ),
+    "deepseek_v3": _DEEPSEEK_V3,
+    "kimi_k2": _DEEPSEEK_V3,
 }
 
 

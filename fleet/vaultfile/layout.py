@@ -85,6 +85,16 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """Keys and values of all heads from one vector a position (DeepSeek-V2, https://arxiv.org/abs/2405.04434)."""
+
+    query_rank: int | None  # of the latent that queries come from; None: they come from the hidden state
+    rank: int  # of the latent that keys and values come from
+    rope_dim: int  # of each query, and of the part of keys that all heads share: the last elements of head_dim
+    value_dim: int  # of a head
+
+
+@dataclass(frozen=True, slots=True)
 class Architecture:
     """What the 128 bytes of the arch block say. A width of 0 means that there is no such part."""
 
@@ -103,6 +113,14 @@ class Architecture:
     rms_epsilon: float
     model_type: str
     activation: int = ACTIVATION_SILU
+    latent: LatentAttention | None = None  # as the checkpoint's config says: the block cannot
+
+    @property
+    def kept_width(self) -> int:
+        """How many elements a layer keeps of a position: its keys and values, or what both are made of."""
+        if self.latent:
+            return self.latent.rank + self.latent.rope_dim
+        return 2 * self.kv_heads * self.head_dim
 
     @property
     def flags(self) -> int:

@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Identity:
     heads: int
     kv_heads: int
     head_dim: int
+    kept_width: int  # elements that a layer keeps of a position
     moe_ffn: int
     trained_context: int | None
     eos_ids: tuple[int, ...]
@@ -84,6 +85,7 @@ def identify(smoe: Path, scout_path: Path, config_path: Path | None = None) -> I
         heads=architecture.heads,
         kv_heads=architecture.kv_heads,
         head_dim=architecture.head_dim,
+        kept_width=architecture.kept_width,
         moe_ffn=architecture.moe_ffn,
         trained_context=model_config.trained_context(metadata.get("config", {})),
         eos_ids=_eos_ids(metadata, vocab_size),
@@ -113,8 +115,7 @@ def read_pair(
         architecture = _from_config(config, source)
         assumed = f"version 1: architecture from {source}"
     _check_architecture(structure, architecture)
-    _check_family(structure, header, architecture)
-    return structure, header, architecture, assumed
+    return structure, header, _with_family(structure, header, architecture), assumed
 
 
 def _config(structure: Structure, header: scout.ScoutHeader, path: Path | None) -> tuple[dict[str, Any], str]:
@@ -162,17 +163,20 @@ def _check_architecture(structure: Structure, a: Architecture) -> None:
     need(0 <= a.rms_epsilon < float("inf"), f"rms_norm_eps is {a.rms_epsilon}")
 
 
-def _check_family(structure: Structure, header: scout.ScoutHeader, a: Architecture) -> None:
+def _with_family(structure: Structure, header: scout.ScoutHeader, a: Architecture) -> Architecture:
     """The engine reads from the scout's config what the arch block cannot say of some families."""
     config, family = _metadata(header).get("config", {}), families.of(a.model_type)
     told = config.get("model_type")
     if not any(one and one.needs_config for one in (family, families.of(str(told)))):
-        return
+        return a
     if told != a.model_type:
         found = f"is of {told!r}" if config else "is missing"
         what = f"the vault is of {a.model_type!r}, the config in its scout's metadata {found}"
         raise VaultError("invalid", f"{structure.path}: {what}; shatter its checkpoint again")
-    _from_config(config, f"{header.path}: config")
+    latent = (whole := _from_config(config, f"{header.path}: config")).latent
+    if latent and whole.head_dim != a.head_dim:
+        raise invalid(structure.path, f"head_dim is {a.head_dim}, the scout's config says {whole.head_dim}")
+    return replace(a, latent=latent)
 
 
 def _metadata(header: scout.ScoutHeader) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import families
-from .layout import GROUP, Architecture
+from .layout import GROUP, Architecture, LatentAttention
 from .scout import FLOAT_DTYPES, ScoutHeader, TensorInfo
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ CORRECTIONS = {  # of a sigmoid router, by the router's spelling
 }
 
 
+LATENT_BIASED = ("q_a_proj.weight", "kv_a_proj_with_mqa.weight", "o_proj.weight")  # where attention_bias is set
+
+
 class Names(NamedTuple):
     """Spellings that differ between checkpoints, within `model.layers.N.`."""
 
@@ -36,10 +39,25 @@ class Names(NamedTuple):
 DEFAULT_NAMES = Names(ROUTERS[0], SHARED[0])
 
 
-def _attention(a: Architecture, d_model: int) -> Shapes:
+def _latent_attention(a: Architecture, latent: LatentAttention, d_model: int) -> Shapes:
+    q_width, plain = a.heads * a.head_dim, a.head_dim - latent.rope_dim
     shapes = {
-        "input_layernorm.weight": (d_model,),
-        "post_attention_layernorm.weight": (d_model,),
+        "self_attn.kv_a_proj_with_mqa.weight": (latent.rank + latent.rope_dim, d_model),
+        "self_attn.kv_a_layernorm.weight": (latent.rank,),
+        "self_attn.kv_b_proj.weight": (a.heads * (plain + latent.value_dim), latent.rank),
+        "self_attn.o_proj.weight": (d_model, a.heads * latent.value_dim),
+    }
+    if latent.query_rank is None:
+        return shapes | {"self_attn.q_proj.weight": (q_width, d_model)}
+    return shapes | {
+        "self_attn.q_a_proj.weight": (latent.query_rank, d_model),
+        "self_attn.q_a_layernorm.weight": (latent.query_rank,),
+        "self_attn.q_b_proj.weight": (q_width, latent.query_rank),
+    }
+
+
+def _grouped_attention(a: Architecture, d_model: int) -> Shapes:
+    shapes = {
         "self_attn.q_proj.weight": (a.heads * a.head_dim, d_model),
         "self_attn.k_proj.weight": (a.kv_heads * a.head_dim, d_model),
         "self_attn.v_proj.weight": (a.kv_heads * a.head_dim, d_model),
@@ -53,6 +71,11 @@ def _attention(a: Architecture, d_model: int) -> Shapes:
     if family and family.sinks:
         shapes["self_attn.sinks"] = (a.heads,)
     return shapes
+
+
+def _attention(a: Architecture, d_model: int) -> Shapes:
+    norms = {"input_layernorm.weight": (d_model,), "post_attention_layernorm.weight": (d_model,)}
+    return norms | (_latent_attention(a, a.latent, d_model) if a.latent else _grouped_attention(a, d_model))
 
 
 def _mlp(prefix: str, d_model: int, ffn: int) -> Shapes:
@@ -103,7 +126,7 @@ def optional_shapes(
         if a.shared_ffn and layer in experts:
             yield f"model.layers.{layer}.mlp.{SHARED_GATE}", (1, d_model)
         for name, shape in _attention(a, d_model).items():
-            if name.endswith("_proj.weight"):
+            if name.endswith(LATENT_BIASED if a.latent else "_proj.weight"):
                 yield f"model.layers.{layer}.{name.removesuffix('weight')}bias", shape[:1]
 
 
@@ -131,7 +154,7 @@ def matrices(header: ScoutHeader) -> list[str]:
     return [
         name
         for name, info in header.tensors.items()
-        if (name == head or name.endswith("_proj.weight"))
+        if (name == head or name.endswith(("_proj.weight", "_proj_with_mqa.weight")))
         and info.dtype in FLOAT_DTYPES
         and len(info.shape) == 2
         and info.shape[1] % GROUP == 0

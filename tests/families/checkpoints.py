@@ -49,6 +49,24 @@ GPT_OSS = SIZES | {
     "sliding_window": 16,
     "rms_norm_eps": 1e-5,
 }
+DEEPSEEK = SIZES | {
+    "model_type": "deepseek_v3",
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 4,
+    "head_dim": 16,  # as transformers writes it, of RoPE's part alone
+    "n_routed_experts": EXPERTS,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 64,
+    "intermediate_size": 96,
+    "kv_lora_rank": 48,  # a row is not whole groups of 64, where 512 is
+    "qk_nope_head_dim": 24,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 20,
+    "first_k_dense_replace": 1,
+    "rope_theta": 1e4,
+    "rms_norm_eps": 1e-2,  # the latents' norms have their own
+}
 CONFIGS = {
     # As GLM-4.5 and 4.6: norms, biases, several dense layers; with another scale than 1.
     "glm4_moe": GLM
@@ -63,6 +81,7 @@ CONFIGS = {
         "topk_group": 1,
         "routed_scaling_factor": 1.5,
     },
+    "glm4_moe_groups": GLM | {"num_hidden_layers": 3, "n_group": 4, "topk_group": 2},
     # As GLM-4.5-Air, and whatever may be left out is left to the class's defaults.
     "glm4_moe_air": GLM | {"num_hidden_layers": 3},
     "minimax_m2": SIZES
@@ -132,9 +151,74 @@ CONFIGS = {
         },
     },
 }
-EIGHT_BIT = {  # as MiniMax-M2 and GLM-4.5-Air-FP8 are released
+CONFIGS |= {
+    # As DeepSeek-V3 and R1; mscale and mscale_all_dim differ, so that both are seen.
+    "deepseek_v3": DEEPSEEK
+    | {
+        "q_lora_rank": 40,
+        "first_k_dense_replace": 2,
+        "num_hidden_layers": 4,
+        "num_nextn_predict_layers": 1,
+        "n_group": 2,
+        "topk_group": 1,
+        "topk_method": "noaux_tc",
+        "scoring_func": "sigmoid",
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+        "attention_bias": False,
+        "moe_layer_freq": 1,
+        "rope_scaling": {
+            "beta_fast": 32,
+            "beta_slow": 1,
+            "factor": 40,
+            "mscale": 1.0,
+            "mscale_all_dim": 0.5,
+            "original_max_position_embeddings": 64,
+            "type": "yarn",
+        },
+    },
+    # As Moonlight: queries come from the hidden state, RoPE is plain; with biases and RoPE over halves; whatever may be
+    # left out is left to the class's defaults.
+    "deepseek_v3_direct": DEEPSEEK
+    | {
+        "q_lora_rank": None,
+        "kv_lora_rank": 64,
+        "n_group": 1,
+        "topk_group": 1,
+        "n_shared_experts": 2,
+        "attention_bias": True,
+        "rope_interleave": False,
+        "num_nextn_predict_layers": 0,
+    },
+    # As Kimi K2.
+    "kimi_k2": DEEPSEEK
+    | {
+        "model_type": "kimi_k2",
+        "q_lora_rank": 64,
+        "kv_lora_rank": 64,
+        "n_group": 1,
+        "topk_group": 1,
+        "topk_method": "noaux_tc",
+        "scoring_func": "sigmoid",
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.827,
+        "num_nextn_predict_layers": 0,
+        "rope_theta": 50000.0,
+        "rope_scaling": {
+            "beta_fast": 1.0,
+            "beta_slow": 1.0,
+            "factor": 32.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": 128,
+            "type": "yarn",
+        },
+    },
+}
+EIGHT_BIT = {  # as MiniMax-M2, GLM-4.5-Air-FP8 and DeepSeek-V3 are released
     "minimax_m2_fp8": CONFIGS["minimax_m2"] | {"quantization_config": eight_bit.FINE_GRAINED},
     "glm4_moe_air_fp8": CONFIGS["glm4_moe_air"] | {"quantization_config": eight_bit.compressed_tensors("channel")},
+    "deepseek_v3_fp8": CONFIGS["deepseek_v3"] | {"quantization_config": eight_bit.FINE_GRAINED},
 }
 CONFIGS |= EIGHT_BIT
 
@@ -193,7 +277,7 @@ def _shapes(config: dict) -> Iterator[tuple[str, tuple[int, ...]]]:
     for number in range(layers + config.get("num_nextn_predict_layers", 0)):
         for name, shape in layer(config, number):
             yield f"model.layers.{number}.{name}", shape
-    if "num_nextn_predict_layers" in config:
+    if config.get("num_nextn_predict_layers"):
         for name, shape in {"eh_proj": (HIDDEN, 2 * HIDDEN), "enorm": (HIDDEN,), "hnorm": (HIDDEN,)}.items():
             yield f"model.layers.{layers}.{name}.weight", shape
 
@@ -235,6 +319,37 @@ def _glm_layer(config: dict, number: int) -> Iterator[tuple[str, tuple[int, ...]
     yield from _mlp("mlp.shared_experts", width, names).items()
 
 
+def _latent_attention(config: dict) -> dict[str, tuple[int, ...]]:
+    heads, rank, rope = config["num_attention_heads"], config["kv_lora_rank"], config["qk_rope_head_dim"]
+    queries, values = heads * (config["qk_nope_head_dim"] + rope), heads * config["v_head_dim"]
+    shapes = {
+        "kv_a_proj_with_mqa.weight": (rank + rope, HIDDEN),
+        "kv_a_layernorm.weight": (rank,),
+        "kv_b_proj.weight": (heads * config["qk_nope_head_dim"] + values, rank),
+        "o_proj.weight": (HIDDEN, values),
+    }
+    if inner := config["q_lora_rank"]:
+        shapes |= {"q_a_proj.weight": (inner, HIDDEN), "q_a_layernorm.weight": (inner,)}
+        shapes |= {"q_b_proj.weight": (queries, inner)}
+    else:
+        shapes |= {"q_proj.weight": (queries, HIDDEN)}
+    if config.get("attention_bias"):
+        shapes |= {"kv_a_proj_with_mqa.bias": (rank + rope,), "o_proj.bias": (HIDDEN,)}
+    norms = {f"{n}_layernorm.weight": (HIDDEN,) for n in ("input", "post_attention")}
+    return norms | {f"self_attn.{name}": shape for name, shape in shapes.items()}
+
+
+def _deepseek_layer(config: dict, number: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    names, width = ("gate_proj", "up_proj", "down_proj"), config["moe_intermediate_size"]
+    yield from _latent_attention(config).items()
+    if number < config["first_k_dense_replace"]:
+        yield from _mlp("mlp", config["intermediate_size"], names).items()
+        return
+    yield "mlp.gate.e_score_correction_bias", (EXPERTS,)
+    yield from _experts("mlp", width, names).items()
+    yield from _mlp("mlp.shared_experts", width * config["n_shared_experts"], names).items()
+
+
 def _minimax_layer(config: dict, _: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield from _attention(config).items()
     yield "block_sparse_moe.e_score_correction_bias", (EXPERTS,)
@@ -263,4 +378,11 @@ def _gpt_oss_layer(config: dict, _: int) -> Iterator[tuple[str, tuple[int, ...]]
         yield f"{name}_scales", (EXPERTS, outer, inner // 32)
 
 
-LAYERS = {"glm4_moe": _glm_layer, "minimax_m2": _minimax_layer, "olmoe": _olmoe_layer, "gpt_oss": _gpt_oss_layer}
+LAYERS = {
+    "glm4_moe": _glm_layer,
+    "minimax_m2": _minimax_layer,
+    "olmoe": _olmoe_layer,
+    "gpt_oss": _gpt_oss_layer,
+    "deepseek_v3": _deepseek_layer,
+    "kimi_k2": _deepseek_layer,
+}

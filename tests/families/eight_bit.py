@@ -14,7 +14,7 @@ from fleet.vaultfile.scout import TensorSpec
 
 Block = tuple[int | None, int | None]  # rows and columns that share a scale; None: all of them
 Tensors = dict[str, tuple[str, np.ndarray]]  # dtype and elements as stored
-MATRIX = re.compile(r".+(?:_proj|\.w[123])\.weight")  # routers, embeddings and heads are left as they are
+MATRIX = re.compile(r".+(?:_proj|_with_mqa|\.w[123])\.weight")  # routers, embeddings and heads are left as they are
 EXPERT = re.compile(r".+\.experts\..+")
 SCALE = re.compile(r"(.+)_scale(?:_inv)?")
 

@@ -1,7 +1,7 @@
 """Writes what transformers' own classes say of the tiny checkpoints whose experts went through a vault's quantization,
 and what its own reader makes of every byte of MXFP4 (mxfp4.json).
 
-    python -m tests.families.golden        in an environment with torch, transformers 5, safetensors and numpy
+    python -m tests.families.golden [NAME ...]    in an environment with torch, transformers 5, safetensors and numpy
 
 Float32. Greedy ids end before the first near-tie (< 0.02 between the two best logits).
 """
@@ -9,6 +9,7 @@ Float32. Greedy ids end before the first near-tie (< 0.02 between the two best l
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
@@ -31,7 +32,7 @@ MOST, NEAR_TIE = 24, 0.02
 
 
 def main() -> None:
-    for name in checkpoints.CONFIGS:
+    for name in sys.argv[1:] or checkpoints.CONFIGS:
         with tempfile.TemporaryDirectory() as folder:
             source = checkpoints.write(Path(folder) / "source", name)
             if name in checkpoints.EIGHT_BIT:
@@ -87,6 +88,8 @@ def _dequantized(source: Path, target: Path, bits: int) -> Path:
     target.mkdir()
     save_file(tensors, target / "model.safetensors", {"format": "pt"})
     config = {name: value for name, value in checkpoint.config.items() if name != "quantization_config"}
+    if config["model_type"] == "kimi_k2":  # which is what its `architectures` says, and its own code a copy of
+        config["model_type"] = "deepseek_v3"
     (target / "config.json").write_text(json.dumps(config))
     return target
 

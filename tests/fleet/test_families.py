@@ -8,14 +8,14 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from engine.replies.profile import profile_for
-from fleet import discovery
+from fleet import discovery, memory
 from fleet.models import Vault
 from fleet.shatter import ShatterError, keys, mxfp4
 from fleet.shatter.checkpoint import Checkpoint
 from fleet.shatter.convert import experts
 from fleet.shatter.plan import plan
 from fleet.vaultfile import config as model_config
-from fleet.vaultfile import families, reader, scout
+from fleet.vaultfile import families, layout, reader, scout
 from fleet.vaultfile.errors import VaultError
 from fleet.vaultfile.records import decode_expert, encode_expert
 from fleet.vaultfile.structure import read_structure
@@ -32,7 +32,8 @@ def source(tmp_path):
 
     def write(name, **changes):
         folder = checkpoints.write(tmp_path / "tiny", name)
-        config = {k: v for k, v in (checkpoints.CONFIGS[name] | changes).items() if v is not None}
+        kept = {k: v for k, v in checkpoints.CONFIGS[name].items() if k not in changes}
+        config = kept | {k: v for k, v in changes.items() if v is not None}
         (folder / "config.json").write_text(json.dumps(config))
         return folder
 
@@ -155,6 +156,86 @@ def test_an_olmoe(source, shatter):
     assert scout.read_header(scout_path).tensors["model.layers.0.self_attn.k_norm.weight"].shape == (64,)
 
 
+@pytest.mark.parametrize("name", ["deepseek_v3", "deepseek_v3_fp8"])
+def test_a_deepseek(source, shatter, name):
+    smoe, scout_path = shatter(source(name))
+    a = reader.identify(smoe, scout_path).architecture
+    assert (a.model_type, a.renormalize_top_k, a.qk_norm, a.first_layer_dense) == ("deepseek_v3", True, False, True)
+    assert (a.layers, a.heads, a.kv_heads, a.head_dim, a.top_k) == (4, 4, 4, 40, 3)
+    assert (a.dense_ffn, a.moe_ffn, a.shared_ffn, a.rms_epsilon) == (96, 64, 64, pytest.approx(1e-2))
+    assert a.latent == layout.LatentAttention(query_rank=40, rank=48, rope_dim=16, value_dim=20)
+    assert sorted(read_structure(smoe).experts) == [2, 3]
+    kept = scout.read_header(scout_path).tensors
+    assert not [name for name in kept if name.startswith("model.layers.4.")]  # for multi-token prediction
+    assert kept["model.layers.2.mlp.gate.e_score_correction_bias"].dtype == "F32"
+    assert kept["model.layers.0.self_attn.kv_a_proj_with_mqa.weight"].dtype == "BF16"
+
+
+def test_a_kimi(source, shatter):
+    a = reader.identify(*shatter(source("kimi_k2"))).architecture
+    assert (a.model_type, a.rope_theta, a.latent.query_rank, a.latent.rank) == ("kimi_k2", 5e4, 64, 64)
+
+
+def test_what_a_deepseek_leaves_to_its_class():
+    config = {"model_type": "deepseek_v3", "hidden_size": 7168, "num_attention_heads": 128, "num_hidden_layers": 61}
+    config |= {"num_experts_per_tok": 8, "n_routed_experts": 256, "moe_intermediate_size": 2048}
+    a = model_config.architecture(config)
+    assert (a.head_dim, a.kv_heads, a.shared_ffn, a.renormalize_top_k, a.rms_epsilon) == (192, 128, 2048, True, 1e-6)
+    assert a.latent == layout.LatentAttention(query_rank=1536, rank=512, rope_dim=64, value_dim=128)
+    assert a.kept_width == 576
+    family = families.FAMILIES["deepseek_v3"]
+    assert model_config.dense_layers(config) == 3
+    assert model_config.expert_groups(config, family) == (8, 4)
+    assert model_config.routed_scale(config, family) == 2.5
+    assert model_config.yarn(config, family) is None
+    assert model_config.score_scale(config, family) == 1
+    config["rope_scaling"] = {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0}
+    assert model_config.score_scale(config, family) == pytest.approx(1.3688879454113936**2)
+    assert model_config.yarn(config, family).attention_factor == 1
+
+
+PARTS_OF_DEEPSEEK = {
+    "groups": {"topk_group": 2},
+    "routed_scaling_factor": {"routed_scaling_factor": 1.0},
+    "the scale of scores": {"rope_scaling": {"mscale_all_dim": 1.0}},
+    "yarn": {"rope_scaling": {"factor": 1.5}},
+    "pairs of rope": {"rope_interleave": False},
+    "the queries' norm": {"q_a_layernorm.weight": 1},
+    "the latent's norm": {"kv_a_layernorm.weight": 1},
+}
+
+
+@pytest.mark.parametrize("part", PARTS_OF_DEEPSEEK)
+def test_every_part_of_a_deepseek_changes_what_comes_out(made, monkeypatch, part):
+    name, _, model = made
+    if name != "deepseek_v3":
+        return
+    prompt = vaults.golden(name, 4)[2]["prompt_ids"]
+    with_it = model.logits(prompt)
+    for field, value in PARTS_OF_DEEPSEEK[part].items():
+        if field == "rope_scaling":
+            value = model._config[field] | value
+        monkeypatch.setitem(model._config, field, value)
+        for tensor, values in model._trunk.items():
+            if tensor.endswith(field):
+                monkeypatch.setitem(model._trunk, tensor, np.full_like(values, value))
+    assert np.abs(model.logits(prompt) - with_it).max() > 0.05
+
+
+def test_the_window_of_a_deepseek_is_latents_alone(source, shatter, fleet_dir):
+    identity = reader.identify(*shatter(source("deepseek_v3")))
+    assert identity.kept_width == 48 + 16
+    row = Vault(kept_width=identity.kept_width, hidden_layers=4, top_k=3, record_bytes=1, vault_bytes=24, scout_bytes=0)
+    assert memory.need(row, positions=100, form="stored").window == 4 * 100 * (48 + 16) * 4
+
+
+def test_heads_of_another_width_than_the_config_says_are_not_served(source, shatter):
+    smoe, scout_path = shatter(source("deepseek_v3"))
+    rewrite_config(scout_path, {"qk_nope_head_dim": 26})
+    with pytest.raises(VaultError, match="head_dim is 40, the scout's config says 42"):
+        reader.identify(smoe, scout_path)
+
+
 @pytest.mark.parametrize("name", ["gpt_oss", "gpt_oss_mxfp4"])
 def test_a_gpt_oss(source, shatter, name):
     smoe, scout_path = shatter(source(name))
@@ -251,7 +332,7 @@ def test_the_fleet_shows_it(source, shatter, fleet_dir, name):
     discovery.scan()
     row = Vault.objects.get(name="tiny")
     config = checkpoints.CONFIGS[name]
-    dense = {"glm4_moe": 2, "glm4_moe_air": 1, "glm4_moe_air_fp8": 1}.get(name, 0)
+    dense = config.get("first_k_dense_replace", int("glm4_moe" in name))
     assert (row.state, row.reason, row.model_type) == ("servable", "", config["model_type"])
     assert (row.hidden_layers, row.moe_layers) == (config["num_hidden_layers"], config["num_hidden_layers"] - dense)
     ffn = 320 if config["model_type"] == "gpt_oss" else 64
@@ -277,8 +358,10 @@ def test_its_chat_template_is_kept(source, shatter, settings, name, mark, family
 
 
 REFUSED = [
-    ("glm4_moe", {"n_group": 8}, "n_group is 8: only 1 is supported"),
-    ("glm4_moe", {"topk_group": 4}, "topk_group is 4: only 1 is supported"),
+    ("glm4_moe", {"n_group": 8}, "n_group is 8, topk_group 1: not with 8 experts and 3 of them used"),
+    ("glm4_moe", {"n_group": 4}, "n_group is 4, topk_group 1: not with 8 experts and 3 of them used"),
+    ("glm4_moe", {"n_group": 3}, "n_group is 3, topk_group 1: not with 8 experts and 3 of them used"),
+    ("glm4_moe", {"topk_group": 4}, "topk_group is 4, of n_group 1"),
     ("glm4_moe", {"scoring_func": "softmax"}, "scoring_func is 'softmax': only sigmoid is supported"),
     ("glm4_moe", {"partial_rotary_factor": 0}, "partial_rotary_factor is 0, not above 0"),
     ("glm4_moe", {"partial_rotary_factor": 0.1}, "RoPE over 3 of a head's 32 elements"),
@@ -296,6 +379,7 @@ REFUSED = [
     ("minimax_m2", {"rotary_dim": 48}, "RoPE over 48 of a head's 32 elements"),
     ("minimax_m2", {"rotary_dim": 15}, "RoPE over 15 of a head's 32 elements"),
     ("minimax_m2", {"scoring_func": "softmax"}, "scoring_func is 'softmax'"),
+    ("minimax_m2", {"n_group": 2}, "n_group is 2: only 1 is supported"),
     ("olmoe", {"clip_qkv": 8.0}, "clip_qkv is 8.0: only None is supported"),
     ("olmoe", {"partial_rotary_factor": 2}, "partial_rotary_factor is 2"),
     ("gpt_oss", {"layer_types": ["full_attention"] * 3}, "layer_types is not a list of 4"),
@@ -312,6 +396,27 @@ REFUSED = [
     ("gpt_oss", {"intermediate_size": 640}, "the config asks for [8, 192, 1280]"),
     ("gpt_oss_mxfp4", {"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
     ("glm4_moe", {"quantization_config": {"quant_method": "mxfp4"}}, "quantization_config"),
+    ("deepseek_v3", {"model_type": "deepseek_v32"}, "model_type 'deepseek_v32' is not supported"),
+    ("deepseek_v3", {"index_topk": 2048}, "index_topk is 2048: only None is supported"),
+    ("deepseek_v3", {"topk_method": "greedy"}, "topk_method is 'greedy': only noaux_tc is supported"),
+    ("deepseek_v3", {"moe_layer_freq": 2}, "moe_layer_freq is 2: only 1 is supported"),
+    ("deepseek_v3", {"n_group": None, "topk_group": None}, "n_group is 8, topk_group 4: not with 8 experts"),
+    ("deepseek_v3", {"kv_lora_rank": 40}, "kv_lora_rank is 40: only multiples of 16"),
+    ("deepseek_v3", {"kv_lora_rank": 64}, "kv_a_proj_with_mqa.weight is [64, 64], the config asks for [80, 64]"),
+    ("deepseek_v3", {"q_lora_rank": None}, "q_a_proj.weight is [40, 64], the config asks for [1536, 64]"),
+    ("deepseek_v3", {"q_lora_rank": 0}, "q_lora_rank is 0, not a positive whole number"),
+    ("deepseek_v3", {"qk_nope_head_dim": 23}, "qk_nope_head_dim and qk_rope_head_dim are 39 together, not even"),
+    ("deepseek_v3", {"qk_nope_head_dim": 25, "qk_rope_head_dim": 15}, "RoPE over 15 of a head's 40 elements"),
+    ("deepseek_v3", {"v_head_dim": 24}, "kv_b_proj.weight is [176, 48], the config asks for [192, 48]"),
+    ("deepseek_v3", {"v_head_dim": 5000}, "v_head_dim is 5000, more than 4096"),
+    ("deepseek_v3", {"num_key_value_heads": 2}, "num_key_value_heads is 2, of 4 heads"),
+    ("deepseek_v3", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5: RoPE turns all of qk_rope_head_dim"),
+    ("deepseek_v3", {"rope_interleave": 1}, "rope_interleave is 1, not true or false"),
+    ("deepseek_v3", {"rope_scaling": {"type": "yarn", "factor": 4, "mscale_all_dim": 0}}, "mscale_all_dim is 0"),
+    ("deepseek_v3", {"rope_scaling": {"type": "dynamic"}}, "'dynamic': only default and yarn can be read"),
+    ("deepseek_v3", {"attention_bias": True}, "attention_bias is True, but"),
+    ("deepseek_v3_direct", {"attention_bias": False}, "attention_bias is False, but there are biases"),
+    ("deepseek_v3_direct", {"q_lora_rank": 16}, "q_a_proj.weight is missing"),
 ]
 
 
@@ -330,7 +435,7 @@ def test_what_cannot_be_run_is_refused_by_name(source, shatter, fleet_dir, name,
     [
         (None, "the config in its scout's metadata is missing; shatter its checkpoint again"),
         ({"model_type": "qwen3_moe"}, "is of 'qwen3_moe'"),
-        ({"n_group": 2}, "n_group is 2"),
+        ({"n_group": 3}, "n_group is 3"),
         ({"layer_types": 3}, "a field is of another type"),
         ({"rope_parameters": "x"}, "rope_parameters is not an object"),
         ({"model_type": ["glm4_moe"]}, "the config in its scout's metadata is of"),

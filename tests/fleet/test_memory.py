@@ -23,8 +23,7 @@ def vault(matrix_mib):
         top_k=2,
         record_bytes=MIB,
         vault_bytes=50 * MIB,
-        kv_heads=2,
-        head_dim=64,
+        kept_width=2 * 2 * 64,
         hidden_layers=4,
     )
 

@@ -166,7 +166,7 @@ def test_ends_are_the_union_of_all_sources(shatter, source):
 
 
 REFUSED = [
-    ({"model_type": "deepseek_v3"}, "model_type 'deepseek_v3' is not supported"),
+    ({"model_type": "deepseek_v32"}, "model_type 'deepseek_v32' is not supported"),
     ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     ({"use_sliding_window": True, "sliding_window": 128}, "sliding_window is 128"),
     ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types holds sliding_attention"),

@@ -88,7 +88,7 @@ def test_the_window_slides_exactly(program, vault, tmp_path, name, chunk, window
     assert abs(got - expected).max() <= 1e-3 * abs(expected).max()
 
 
-@pytest.mark.parametrize("name", ["gpt_oss", "gpt_oss_mxfp4"])
+@pytest.mark.parametrize("name", ["gpt_oss", "gpt_oss_mxfp4", "deepseek_v3", "kimi_k2"])
 def test_no_bit_depends_on_chunks_or_threads(program, vault, tmp_path, name, kernel_sets):
     forms = [(), ("--chunk", 1, "--threads", 3), ("--chunk", 7, "--ring", 1), ("--chunk", 19, "--threads", 2)]
     for kernels, exact in product(kernel_sets, ((), ("--exact",))):
@@ -99,7 +99,7 @@ def test_no_bit_depends_on_chunks_or_threads(program, vault, tmp_path, name, ker
         assert all(np.array_equal(logits, got[0]) for logits in got)
 
 
-@pytest.mark.parametrize("name", ["gpt_oss", "gpt_oss_mxfp4"])
+@pytest.mark.parametrize("name", ["gpt_oss", "gpt_oss_mxfp4", "deepseek_v3", "kimi_k2"])
 def test_a_kept_prefix_changes_nothing(start, vault, name):
     engine = start(vault(name))
     whole = engine.generate(24, IDS, t=0, ignore_eos=1).ids
@@ -160,6 +160,7 @@ def test_a_config_that_is_given_serves_as_well(program, vault, tmp_path):
     [
         ({"model_type": "qwen3_moe"}, 'model_type: "qwen3_moe", but the vault is of "glm4_moe"'),
         ({"n_group": 8, "topk_group": 4}, "n_group"),
+        ({"n_group": 4}, "n_group: 4, of which topk_group 1, do not fit the 8 experts of layer 2 and top 3"),
         ({"topk_group": 2}, "topk_group"),
         ({"scoring_func": "softmax"}, "scoring_func"),
         ({"partial_rotary_factor": 1.5}, "partial_rotary_factor"),
@@ -169,6 +170,9 @@ def test_a_config_that_is_given_serves_as_well(program, vault, tmp_path):
         ({"routed_scaling_factor": "1"}, "routed_scaling_factor: not a number"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters"),
         ({"clip_qkv": 8.0}, "clip_qkv"),
+        ({"kv_lora_rank": 512}, "kv_lora_rank"),
+        ({"index_topk": 2048}, "index_topk"),
+        ({"topk_method": "greedy"}, 'topk_method: "greedy" cannot be run'),
     ],
 )
 def test_what_cannot_run_is_refused_in_one_line(program, vault, tmp_path, change, named):
@@ -215,6 +219,38 @@ def test_a_part_of_a_gpt_oss_that_is_missing_is_named(program, vault, tmp_path, 
     config = scout.read_header(scout_path_of(smoe)).metadata["config"]
     without = changed_scout(smoe, tmp_path, config, left_out=f"model.layers.1.{name}")
     assert f"model.layers.1.{name}: missing" in refusal(program, "--vault", smoe, "--scout", without)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"model_type": "kimi_k2"}, 'model_type: "kimi_k2", but the vault is of "deepseek_v3"'),
+        ({"qk_nope_head_dim": 26}, "qk_nope_head_dim: 26, with qk_rope_head_dim 16, but the vault has head_dim 40"),
+        ({"kv_lora_rank": 64}, "kv_a_proj_with_mqa.weight: shape [64, 64], expected [80, 64]"),
+        ({"v_head_dim": 24}, "kv_b_proj.weight: shape [176, 48], expected [192, 48]"),
+        ({"q_lora_rank": None}, "q_proj.weight: missing"),
+        ({"index_topk": 2048}, "index_topk"),
+        ({"scoring_func": "softmax"}, "scoring_func"),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 40, "mscale_all_dim": 0}},
+            "mscale_all_dim: not a positive number",
+        ),
+        ({"rope_scaling": {"type": "longrope"}}, 'RoPE kind "longrope" cannot be run'),
+    ],
+)
+def test_what_cannot_run_of_a_deepseek_is_refused_in_one_line(program, vault, tmp_path, change, named):
+    smoe = vault("deepseek_v3")
+    config = checkpoints.CONFIGS["deepseek_v3"] | change
+    line = refusal(program, "--vault", smoe, "--scout", changed_scout(smoe, tmp_path, json.dumps(config)))
+    assert named in line
+
+
+@pytest.mark.parametrize("name", ["q_a_layernorm.weight", "kv_a_layernorm.weight", "kv_b_proj.weight"])
+def test_a_part_of_a_deepseek_that_is_missing_is_named(program, vault, tmp_path, name):
+    smoe = vault("deepseek_v3")
+    config = scout.read_header(scout_path_of(smoe)).metadata["config"]
+    without = changed_scout(smoe, tmp_path, config, left_out=f"model.layers.1.self_attn.{name}")
+    assert f"model.layers.1.self_attn.{name}: missing" in refusal(program, "--vault", smoe, "--scout", without)
 
 
 def test_the_config_of_such_a_family_beside_another_vault_is_refused(program, golden, vault):
