@@ -166,10 +166,10 @@ class ReferenceModel:
         return chosen, picked * np.float32(model_config.routed_scale(self._config, self._family))
 
     def _of_best_groups(self, scores: np.ndarray) -> np.ndarray:
-        """The others cannot be chosen: a group is as good as its two best experts together."""
+        """Others cannot be chosen. A group is as good as its two best experts together; of a softmax, as its best."""
         count, kept = model_config.expert_groups(self._config, self._family)
         groups = scores.reshape(len(scores), count, -1)
-        quality = np.sort(groups, axis=2)[..., -2:].sum(axis=2)
+        quality = np.sort(groups, axis=2)[..., -2 if self._family.sigmoid_router else -1 :].sum(axis=2)
         worse = np.argsort(-quality, axis=1, kind="stable")[:, kept:]
         groups = groups.copy()
         np.put_along_axis(groups, worse[..., None], -np.inf, axis=1)

@@ -25,7 +25,7 @@ struct Latent {
   int query_rank, rank, rope_dim, plain_dim, value_dim;
 };
 
-// What comes with a class whose routers score by a sigmoid.
+// How a class' routers choose and weigh.
 struct Routing {
   double scale = 1;
   bool grouped = false;  // its config may say n_group and topk_group
@@ -33,6 +33,7 @@ struct Routing {
 };
 
 constexpr Latent kDeepSeek = {.query_rank = 1536, .rank = 512, .rope_dim = 64, .plain_dim = 128, .value_dim = 128};
+constexpr Latent kGlmLite = {.query_rank = 768, .rank = 512, .rope_dim = 64, .plain_dim = 192, .value_dim = 256};
 
 struct Family {
   std::string_view model_type;
@@ -72,6 +73,15 @@ constexpr Family kFamilies[] = {
      .oss = &kGptOss},
     deepseek_v3("deepseek_v3"),
     deepseek_v3("kimi_k2"),
+    {.model_type = "glm4_moe_lite",
+     .defaults = {.renormalize = true, .rope_theta = 1e4, .rms_epsilon = 1e-5},
+     .scoring = Scoring::sigmoid,
+     .routing = {.scale = 1.8, .grouped = true},
+     .latent = &kGlmLite},
+    {.model_type = "deepseek_v2",
+     .defaults = {.renormalize = false, .rope_theta = 1e4, .rms_epsilon = 1e-6},
+     .routing = {.grouped = true},
+     .latent = &kDeepSeek},
 };
 
 const Family* find_family(std::string_view model_type) {
@@ -112,8 +122,23 @@ void read_sigmoid_router(const Routing& otherwise, ConfigReader& config, Archite
   read_word("scoring_func", "sigmoid", config);
   read_word("topk_method", "noaux_tc", config);
   read_groups(otherwise, config, out);
+}
+
+// Only one of the two methods knows groups.
+void read_softmax_router(const Routing& otherwise, ConfigReader& config, Architecture* out) {
+  constexpr const char* kGrouped = "group_limited_greedy";
+  read_word("scoring_func", "softmax", config);
+  if (out->renormalize_top_k) config.refuse("norm_topk_prob", "true cannot be run");
+  if (config.text("topk_method") == kGrouped) read_groups(otherwise, config, out);
+  else read_word("topk_method", "greedy", config);
+}
+
+void read_router(const Family& family, ConfigReader& config, Architecture* out) {
+  if (family.scoring == Scoring::sigmoid) read_sigmoid_router(family.routing, config, out);
+  else if (family.routing.grouped) read_softmax_router(family.routing, config, out);
+  else return;
   const auto scale = config.number(config.find("routed_scaling_factor"), "routed_scaling_factor");
-  out->routed_scale = static_cast<float>(scale.value_or(otherwise.scale));
+  out->routed_scale = static_cast<float>(scale.value_or(family.routing.scale));
 }
 
 bool is_given(const json::Value& rope, const char* name) {
@@ -236,7 +261,7 @@ Error apply_family(const CheckpointConfig& config, Architecture* out) {
   out->scoring = family->scoring;
   if (family->latent) read_latent(*family->latent, reader, out);
   else read_rotary_dim(*family, reader, out);
-  if (family->scoring == Scoring::sigmoid) read_sigmoid_router(family->routing, reader, out);
+  read_router(*family, reader, out);
   if (family->oss) read_oss(*family->oss, reader, out);
   return reader.error();
 }
@@ -249,7 +274,8 @@ bool family_reads(std::string_view model_type, std::string_view field) {
       field == "scoring_func" || field == "routed_scaling_factor" || field == "n_group" || field == "topk_method";
   const bool of_oss = field == "sliding_window" || field == "layer_types" || field.starts_with("swiglu_");
   const bool of_latent = field == "kv_lora_rank" || field == "rope_interleave";
-  return field == "partial_rotary_factor" || (of_router && family->scoring == Scoring::sigmoid) || (of_oss && family->oss) ||
+  const bool reads_router = family->scoring == Scoring::sigmoid || family->routing.grouped;
+  return field == "partial_rotary_factor" || (of_router && reads_router) || (of_oss && family->oss) ||
          (of_latent && family->latent);
 }
 

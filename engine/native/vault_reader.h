@@ -41,7 +41,7 @@ struct Architecture {
   bool renormalize_top_k, qk_norm, first_layer_dense;
   bool qk_norm_whole;  // the norm of Q and K is over all heads together, not over each
   Scoring scoring;
-  float routed_scale;  // of the chosen experts' weights
+  float routed_scale = 1;  // of the chosen experts' weights
   ExpertGroups groups;
   int rotary_dim;      // elements of each head that RoPE turns, the first ones
   std::optional<Yarn> yarn;

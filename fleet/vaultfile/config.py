@@ -88,6 +88,8 @@ def dense_layers(config: Config) -> int:
     family = FAMILIES[config["model_type"]]
     if family.first_dense is None:
         return int(_first_layer_dense(config))
+    if family.layer_kinds:
+        return _dense_by_kind(config, family.first_dense)
     return _count(config, "first_k_dense_replace", family.first_dense)
 
 
@@ -116,12 +118,22 @@ def latent(config: Config, family: Family) -> LatentAttention | None:
 
 def expert_groups(config: Config, family: Family) -> tuple[int, int]:
     """In how many groups experts are, and of how many a token may choose."""
-    if family.groups is None:
+    if family.groups is None or not _is_grouped(config, family):
         return 1, 1
     count, kept = (_size(config, n, d) for n, d in zip(("n_group", "topk_group"), family.groups, strict=True))
     if kept > count:
         raise ConfigError(f"topk_group is {kept}, of n_group {count}")
     return count, kept
+
+
+def _is_grouped(config: Config, family: Family) -> bool:
+    if family.group_methods is None:
+        return True
+    grouped, plain = family.group_methods
+    method = config.get("topk_method") or plain
+    if method not in family.group_methods:
+        raise ConfigError(f"topk_method is {method!r}: only {plain} and {grouped} are supported")
+    return method == grouped
 
 
 def routed_scale(config: Config, family: Family) -> float:
@@ -248,6 +260,17 @@ def _number(config: Config, name: str, default: float) -> float:
     if type(value) not in (int, float) or not value > 0:
         raise ConfigError(f"{name} is {value!r}, not a positive number")
     return float(value)
+
+
+def _dense_by_kind(config: Config, default: int) -> int:
+    kinds = config.get("mlp_layer_types")
+    if kinds is None:
+        return default
+    layers = _size(config, "num_hidden_layers")
+    dense = kinds.count("dense") if isinstance(kinds, list) else 0
+    if kinds != ["dense"] * dense + ["sparse"] * (layers - dense):
+        raise ConfigError(f"mlp_layer_types is not a list of dense layers and then sparse ones, {layers} together")
+    return dense
 
 
 def _head_dim(config: Config, family: Family, heads: int) -> int:

@@ -33,12 +33,14 @@ class Family:
     shared_ffn_field: str | None = None
     shared_experts: int | None = None  # default of n_shared_experts, each as wide as a routed one; None: no such field
     first_dense: int | None = None  # default of first_k_dense_replace; None: mlp_only_layers says it
+    layer_kinds: bool = False  # mlp_layer_types says it in place of first_k_dense_replace
     bias_field: str | None = None  # says whether queries, keys and values have biases; None: the tensors do
     biased: bool = False  # where the config does not say
     prediction_layers: int = 0  # default of num_nextn_predict_layers: behind the last layer, not used
     needs_config: bool = False  # the arch block cannot say all of it: the scout's metadata must hold the config
     sigmoid_router: bool = False  # with a correction bias, which the choice alone uses
     groups: tuple[int, int] | None = None  # defaults of n_group and topk_group; None: the class knows none
+    group_methods: tuple[str, str] | None = None  # of topk_method, with groups and without, its default; None: with
     routed_scale: float = 1.0  # default of routed_scaling_factor
     latent: Latent | None = None  # of latent attention; None: grouped queries
     whole_qk_norm: bool = False  # over all heads together
@@ -138,6 +140,42 @@ FAMILIES = {
     ),
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,
+    "glm4_moe_lite": Family(
+        qk_norm=False,
+        renormalize=True,
+        rms_epsilon=1e-5,
+        shared_experts=1,
+        first_dense=1,
+        layer_kinds=True,
+        bias_field="attention_bias",
+        prediction_layers=1,
+        needs_config=True,
+        sigmoid_router=True,
+        groups=(1, 1),
+        routed_scale=1.8,
+        latent=Latent(q_lora_rank=768, qk_nope_head_dim=192, v_head_dim=256),
+        yarn={"rope_type": "default"},
+        only={"scoring_func": "sigmoid", "topk_method": "noaux_tc", "index_topk": None},
+    ),
+    "deepseek_v2": Family(
+        qk_norm=False,
+        shared_experts=2,
+        first_dense=0,
+        bias_field="attention_bias",
+        needs_config=True,
+        groups=(1, 1),
+        group_methods=("group_limited_greedy", "greedy"),
+        latent=Latent(),
+        yarn={"rope_type": "default"},
+        only={
+            "scoring_func": "softmax",
+            "norm_topk_prob": False,  # which its class ignores
+            "moe_layer_freq": 1,
+            "rope_interleave": True,
+            "mlp_bias": False,
+            "index_topk": None,
+        },
+    ),
 }
 
 

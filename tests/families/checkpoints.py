@@ -190,6 +190,54 @@ CONFIGS |= {
         "rope_interleave": False,
         "num_nextn_predict_layers": 0,
     },
+    # As GLM-4.7-Flash.
+    "glm4_moe_lite": DEEPSEEK
+    | {
+        "model_type": "glm4_moe_lite",
+        "architectures": ["Glm4MoeLiteForCausalLM"],
+        "q_lora_rank": 48,
+        "kv_lora_rank": 64,
+        "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "num_nextn_predict_layers": 1,
+        "partial_rotary_factor": 1.0,
+        "topk_method": "noaux_tc",
+        "rope_theta": 1e6,
+    },
+    # As DeepSeek-V2.
+    "deepseek_v2": DEEPSEEK
+    | {
+        "model_type": "deepseek_v2",
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "q_lora_rank": 40,
+        "n_shared_experts": 2,
+        "n_group": 4,
+        "topk_group": 2,
+        "topk_method": "group_limited_greedy",
+        "scoring_func": "softmax",
+        "norm_topk_prob": False,
+        "routed_scaling_factor": 4.0,
+        "moe_layer_freq": 1,
+        "rope_scaling": {
+            "beta_fast": 32,
+            "beta_slow": 1,
+            "factor": 40,
+            "mscale": 0.707,
+            "mscale_all_dim": 0.707,
+            "original_max_position_embeddings": 64,
+            "type": "yarn",
+        },
+    },
+    # As DeepSeek-V2-Lite.
+    "deepseek_v2_lite": DEEPSEEK
+    | {
+        "model_type": "deepseek_v2",
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "q_lora_rank": None,
+        "n_shared_experts": 2,
+        "n_group": 1,
+        "topk_group": 1,
+        "topk_method": "greedy",
+    },
     # As Kimi K2.
     "kimi_k2": DEEPSEEK
     | {
@@ -345,7 +393,8 @@ def _deepseek_layer(config: dict, number: int) -> Iterator[tuple[str, tuple[int,
     if number < config["first_k_dense_replace"]:
         yield from _mlp("mlp", config["intermediate_size"], names).items()
         return
-    yield "mlp.gate.e_score_correction_bias", (EXPERTS,)
+    if config["model_type"] != "deepseek_v2":
+        yield "mlp.gate.e_score_correction_bias", (EXPERTS,)
     yield from _experts("mlp", width, names).items()
     yield from _mlp("mlp.shared_experts", width * config["n_shared_experts"], names).items()
 
@@ -385,4 +434,6 @@ LAYERS = {
     "gpt_oss": _gpt_oss_layer,
     "deepseek_v3": _deepseek_layer,
     "kimi_k2": _deepseek_layer,
+    "glm4_moe_lite": _deepseek_layer,
+    "deepseek_v2": _deepseek_layer,
 }

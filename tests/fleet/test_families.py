@@ -195,7 +195,6 @@ def test_what_a_deepseek_leaves_to_its_class():
 
 
 PARTS_OF_DEEPSEEK = {
-    "groups": {"topk_group": 2},
     "routed_scaling_factor": {"routed_scaling_factor": 1.0},
     "the scale of scores": {"rope_scaling": {"mscale_all_dim": 1.0}},
     "yarn": {"rope_scaling": {"factor": 1.5}},
@@ -203,6 +202,16 @@ PARTS_OF_DEEPSEEK = {
     "the queries' norm": {"q_a_layernorm.weight": 1},
     "the latent's norm": {"kv_a_layernorm.weight": 1},
 }
+
+
+def test_the_groups_change_what_is_chosen(made, monkeypatch):
+    name, _, model = made
+    if (count := model._config.get("n_group", 1)) == 1:
+        return
+    prompt = vaults.golden(name, 4)[1]["prompt_ids"]
+    with_them = model.logits(prompt)
+    monkeypatch.setitem(model._config, "topk_group", count)
+    assert np.abs(model.logits(prompt) - with_them).max() > 0.1
 
 
 @pytest.mark.parametrize("part", PARTS_OF_DEEPSEEK)
@@ -346,6 +355,8 @@ def test_the_fleet_shows_it(source, shatter, fleet_dir, name):
         ("glm4_moe", "<tool_call>{{ name }}<arg_key>", "glm"),
         ("minimax_m2", "<minimax:tool_call>", "minimax"),
         ("gpt_oss_mxfp4", "<|start|>assistant<|channel|>analysis<|message|>", "harmony"),
+        ("deepseek_v3", "<｜tool▁calls▁begin｜>", "deepseek"),
+        ("kimi_k2", "<|tool_calls_section_begin|>", "kimi"),
     ],
 )
 def test_its_chat_template_is_kept(source, shatter, settings, name, mark, family):
@@ -415,6 +426,13 @@ REFUSED = [
     ("deepseek_v3", {"rope_scaling": {"type": "yarn", "factor": 4, "mscale_all_dim": 0}}, "mscale_all_dim is 0"),
     ("deepseek_v3", {"rope_scaling": {"type": "dynamic"}}, "'dynamic': only default and yarn can be read"),
     ("deepseek_v3", {"attention_bias": True}, "attention_bias is True, but"),
+    ("deepseek_v2", {"norm_topk_prob": True}, "norm_topk_prob is True: only False is supported"),
+    ("deepseek_v2", {"topk_method": "noaux_tc"}, "topk_method is 'noaux_tc': only greedy and group_limited_greedy are"),
+    ("deepseek_v2", {"topk_group": 1}, "n_group is 4, topk_group 1: not with 8 experts and 3 of them used"),
+    ("deepseek_v2", {"scoring_func": "sigmoid"}, "scoring_func is 'sigmoid'"),
+    ("glm4_moe_lite", {"mlp_layer_types": ["sparse", "dense", "sparse"]}, "mlp_layer_types is not a list of dense"),
+    ("glm4_moe_lite", {"mlp_layer_types": ["dense", "sparse"]}, "mlp_layer_types is not a list of dense"),
+    ("glm4_moe_lite", {"mlp_layer_types": ["dense", "dense", "sparse"]}, "layers.1.mlp.gate_proj.weight is missing"),
     ("deepseek_v3_direct", {"attention_bias": False}, "attention_bias is False, but there are biases"),
     ("deepseek_v3_direct", {"q_lora_rank": 16}, "q_a_proj.weight is missing"),
 ]

@@ -121,3 +121,18 @@ TEST(whatever_the_logits_are_the_experts_differ_and_ascend) {
   CHECK(none.experts == (std::vector<int>{1, 2}));
   CHECK(none.weights == (std::vector<float>{0.0f, 0.0f}));
 }
+
+TEST(of_a_softmax_the_group_of_the_best_expert_is_the_best) {
+  Architecture a{};
+  a.top_k = 2;
+  a.routed_scale = 16.0f;
+  a.groups = {.count = 3, .kept = 1};
+  const std::vector<float> logits = {1.0f, 1.0f, 2.0f, -5.0f, 0.0f, 0.0f};
+  const Choice choice = choose(a, logits);
+  CHECK(choice.experts == (std::vector<int>{2, 3}));
+  float sum = 0.0f;
+  for (const float logit : logits) sum += std::exp(logit);
+  CHECK_NEAR(choice.weights[0], 16 * std::exp(2.0f) / sum, 1e-5);  // of all, not of the chosen ones
+  a.groups.kept = 3;
+  CHECK(choose(a, logits).experts == (std::vector<int>{0, 2}));
+}
