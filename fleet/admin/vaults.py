@@ -40,7 +40,7 @@ class VaultAdmin(admin.ModelAdmin):
                     ("model_type", "quant", "format_version"),
                     ("hidden_layers", "moe_layers", "d_model"),
                     ("experts_per_layer", "top_k", "ffn_dim"),
-                    ("heads", "kv_heads", "head_dim"),
+                    ("heads", "kv_heads", "head_dim", "kept_width"),
                     ("vocab_size", "trained_context", "eos_ids"),
                     "assumed",
                 )

@@ -4,9 +4,11 @@ import dataclasses
 import hashlib
 import json
 import os
+from importlib import import_module
 
 import pytest
 import vault_pairs as pairs
+from django.apps import apps
 
 from fleet import discovery, sightings
 from fleet.models import Event, Vault
@@ -30,12 +32,22 @@ def test_a_valid_pair_is_described_from_its_own_bytes(fleet_dir):
     assert (row.quant, row.bits, row.format_version, row.model_type) == ("Q8", 8, 2, "qwen3_moe")
     assert (row.moe_layers, row.hidden_layers, row.experts_per_layer, row.top_k) == (1, 1, 2, 1)
     assert (row.heads, row.kv_heads, row.head_dim, row.d_model, row.ffn_dim) == (2, 1, 32, 64, 64)
+    assert row.kept_width == 2 * 32
     assert (row.vocab_size, row.trained_context, row.eos_ids) == (96, 2048, [5, 6, 7])
     assert row.vault_bytes == os.path.getsize(vault)
     assert row.scout_bytes == os.path.getsize(pairs.scout_of(vault))
     assert row.record_bytes == 16_384
     assert row.lineage == "org/model"
     assert len(row.fingerprint) == 64
+
+
+def test_a_row_from_before_a_field_is_read_again(fleet_dir):
+    pairs.make(fleet_dir, "tiny")
+    discovery.scan()
+    Vault.objects.update(kept_width=None)
+    import_module("fleet.migrations.0008_kept_width").read_again(apps, None)
+    discovery.scan()
+    assert Vault.objects.get(name="tiny").kept_width == 2 * 32
 
 
 @pytest.mark.parametrize(
