@@ -257,3 +257,11 @@ def test_the_config_of_such_a_family_beside_another_vault_is_refused(program, go
     config = vault("glm4_moe").parent / "checkpoint" / "config.json"
     line = refusal(program, "--vault", golden("q4").vault, "--config", config)
     assert 'model_type: "glm4_moe", but the vault is of "qwen3_moe"' in line
+
+
+@pytest.mark.parametrize(("kept", "mebibytes"), [("f32", 65), ("f16", 33)])
+def test_a_window_of_a_deepseek_holds_latents_alone(program, vault, kept, mebibytes):
+    """4 layers of 48 + 16 elements for each of 65,536 + 512 positions; 4 heads' keys and values would be 240."""
+    flags = ("--ctx", 65536, "--chunk", 512, "--kv", kept, "--memory", "1M")
+    line = refusal(program, "--vault", vault("deepseek_v3"), *flags)
+    assert f"one window of 65536 positions {mebibytes} MiB" in line
