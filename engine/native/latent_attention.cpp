@@ -141,7 +141,7 @@ class MultiHeadLatentAttention : public Attention {
     batch.conversation->store(space_.runtime.kernels, layer_, batch.first + token, kept, nullptr);
   }
 
-  // Threads share out parts, of all tokens where there are enough of them.
+  // Threads share out parts: so many heads each that every thread has some, and no more than kQueriesAtOnce queries.
   void look(const Batch& batch) {
     const int threads = space_.runtime.pool.size();
     const int tokens = std::min(batch.tokens, kTokensAtOnce), stretches = (batch.tokens + tokens - 1) / tokens;

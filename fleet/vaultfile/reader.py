@@ -164,7 +164,7 @@ def _check_architecture(structure: Structure, a: Architecture) -> None:
 
 
 def _with_family(structure: Structure, header: scout.ScoutHeader, a: Architecture) -> Architecture:
-    """The engine reads from the scout's config what the arch block cannot say of some families."""
+    """With what the arch block cannot say of some families: it is in the scout's config, where the engine reads it."""
     config, family = _metadata(header).get("config", {}), families.of(a.model_type)
     told = config.get("model_type")
     if not any(one and one.needs_config for one in (family, families.of(str(told)))):
