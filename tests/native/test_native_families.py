@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from fleet.vaultfile import scout
+from fleet.vaultfile.layout import LatentAttention
 from fleet.vaultfile.writer import scout_path_of
+from tests import synthetic
 from tests.families import checkpoints, vaults
 from tests.reference import ReferenceModel
 
@@ -265,3 +267,34 @@ def test_a_window_of_a_deepseek_holds_latents_alone(program, vault, kept, mebiby
     flags = ("--ctx", 65536, "--chunk", 512, "--kv", kept, "--memory", "1M")
     line = refusal(program, "--vault", vault("deepseek_v3"), *flags)
     assert f"one window of 65536 positions {mebibytes} MiB" in line
+
+
+RELEASED = {"DeepSeek-V3": (16, 1536, 128, 128), "GLM-4.7-Flash": (20, 768, 192, 256)}  # of 128 and 20 heads
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_latent_attention_as_wide_as_released(program, tmp_path, name):
+    heads, query_rank, plain, value_dim = RELEASED[name]
+    latent = LatentAttention(query_rank=query_rank, rank=512, rope_dim=64, value_dim=value_dim)
+    config = {"model_type": "deepseek_v3", "hidden_size": 256, "num_attention_heads": heads, "num_hidden_layers": 2}
+    config |= {"q_lora_rank": query_rank, "qk_nope_head_dim": plain, "v_head_dim": value_dim, "n_group": 2}
+    config |= {"topk_group": 1, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+    smoe, scout_path = synthetic.write(
+        tmp_path / "wide.smoe",
+        d_model=256,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=plain + 64,
+        latent=latent,
+        qk_norm=False,
+        model_type="deepseek_v3",
+        metadata={"config": json.dumps(config)},
+    )
+    ids = IDS + IDS
+    for trunk, bits in (("stored", None), ("q8", 8)):
+        flags = ("--exact", "--trunk", trunk)
+        got = native_engine.logits(program, smoe, ids, tmp_path / "logits", *flags)
+        expected = ReferenceModel(smoe, scout_path, trunk_bits=bits).logits(ids)
+        assert abs(got - expected).max() <= 1e-4 * abs(expected).max()
+        apart = native_engine.logits(program, smoe, ids, tmp_path / "logits", *flags, "--chunk", 33, "--threads", 3)
+        assert np.array_equal(got, apart)
