@@ -39,7 +39,10 @@ def manage(environment, *arguments, **how):
 
 def outcome(process):
     """(exit code, stdout, stderr)"""
-    out, err = process.communicate(timeout=60)
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     return process.returncode, out, err
 
 
@@ -338,6 +341,17 @@ def test_a_database_that_cannot_be_used_is_one_sentence(environment, tmp_path, p
     (tmp_path / "data" / "db.sqlite3").write_bytes(b"no database" * 100)
     code, _, err = outcome(manage(environment, "serve", *prepare, "--port", "0"))
     assert (code, err) == (1, "CommandError: The database cannot be used: file is not a database.\n")
+
+
+@pytest.mark.parametrize("prepare", [[], ["--prepare"]])
+def test_a_fleet_directory_that_does_not_exist_is_one_sentence(environment, tmp_path, prepare):
+    """Made for whoever mistypes it, it would serve the demo in place of their vaults."""
+    named = tmp_path / "valut"
+    code, _, err = outcome(manage(environment, "serve", *prepare, "--port", "0", "--vault-dir", str(named)))
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert f"{named} does not exist" in err
+    assert "--vault-dir" in err
+    assert not named.exists()
 
 
 def test_it_prepares_what_its_flags_name(environment, tmp_path):

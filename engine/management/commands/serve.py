@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from daphne.management.commands.runserver import get_default_application
@@ -35,6 +37,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **given: Any) -> None:
         launch = settings.SMOE
+        _check_directory(launch.vault_dir)
         application = get_default_application()  # which sets up Django's logging again, so it comes before ours
         level = logging.INFO if given["verbosity"] else logging.WARNING
         logs.to_stderr(level, as_json=os.environ.get("SMOE_LOG") == "json")
@@ -82,6 +85,15 @@ def _database() -> Iterator[None]:
         raise CommandError(f"The database cannot be used: {error}.") from error
     finally:
         connection.close()
+
+
+def _check_directory(named: Path) -> None:
+    """The default one is made with the demo vault; another that is not there is a slip of the pen."""
+    if named.absolute() != options.Options().vault_dir and not os.path.isdir(named):
+        raise CommandError(
+            f"The fleet directory {named} does not exist: name one that does with --vault-dir (SMOE_VAULT_DIR), "
+            f"or make it first with `mkdir -p {shlex.quote(str(named))}`."
+        )
 
 
 def _prepare() -> None:
