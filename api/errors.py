@@ -14,6 +14,8 @@ from django.db import OperationalError
 
 from engine import errors as engine
 
+from .folders import without_folders
+
 logger = logging.getLogger(__name__)
 
 Protocol = Literal["openai", "anthropic"]
@@ -124,10 +126,10 @@ def describe(error: BaseException, protocol: Protocol) -> Failure:
 
 
 def _generation_failure(error: engine.GenerationError, protocol: Protocol) -> Failure:
-    openai = protocol == "openai"
+    openai, message = protocol == "openai", _for_clients(error.message)
     if isinstance(error, engine.ModelUnavailable):
         kind = "invalid_request_error" if openai else "not_found_error"
-        return Failure(404, kind, error.message, "model", "model_not_found")
+        return Failure(404, kind, message, "model", "model_not_found")
     if isinstance(error, engine.QueueFull):
         status, kind = (429, "rate_limit_error") if openai else (529, "overloaded_error")
         headers = {"Retry-After": str(error.retry_after)}
@@ -136,7 +138,15 @@ def _generation_failure(error: engine.GenerationError, protocol: Protocol) -> Fa
         headers = {"Retry-After": str(error.retry_after)}
         return Failure(429, "rate_limit_error", error.message, code="rate_limit_exceeded", headers=headers)
     status, code = (503, "shutting_down") if isinstance(error, engine.ShuttingDown) else (500, "engine_failed")
-    return Failure(status, "server_error" if openai else "api_error", error.message, code=code)
+    return Failure(status, "server_error" if openai else "api_error", message, code=code)
+
+
+def _for_clients(message: str) -> str:
+    """Without the server's folders; with them it stands in the log."""
+    told = without_folders(message)
+    if told != message:
+        logger.error("%s", message)
+    return told
 
 
 def _openai_overflow(error: engine.ContextOverflow) -> str:

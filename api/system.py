@@ -12,6 +12,7 @@ import psutil
 from engine import worker
 
 from .exchange import JsonAnswer, Request
+from .folders import without_folders
 
 STATUS_TIMEOUT = 0.5  # seconds that a busy engine may take to tell its figures
 PRESSURE_FILE = Path("/proc/pressure/memory")
@@ -32,7 +33,7 @@ async def health(request: Request) -> JsonAnswer:
             "waiting": engine.waiting,
             "running": engine.running,
             "since": engine.since,
-            "last_error": engine.last_error or None,
+            "last_error": without_folders(engine.last_error) or None,
         }
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class GenerationError(Exception):
-    """`message` is shown to the client as it is; it names what, where and what to do."""
+    """`message` names what, where and what to do; clients get it without the folders in it (api/folders.py)."""
 
     def __init__(self, message: str):
         super().__init__(message)

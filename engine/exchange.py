@@ -179,4 +179,9 @@ class Exchange:
                 else f"The engine refused it: {refused.detail or 'no reason given'}"
             )
             return InvalidRequest(f"{words}.", name)
+        if refused.reason == "read_failed":
+            return EngineFailed(
+                f"An expert of {self._job.card.id} could not be read ({refused.detail}): look after the vault's file "
+                "and its disk, then try again."
+            )
         return EngineFailed(f"The engine refused the request: {refused.reason} {refused.detail}".rstrip() + ".")

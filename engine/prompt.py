@@ -203,8 +203,9 @@ async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
 
 def _load(card: ModelCard) -> Codec:
     if not card.tokenizer:
+        log.error("%s has no tokenizer: there is none in %s", card.id, settings.SMOE.checkpoints_dir / card.id)
         raise ModelUnavailable(
-            f"{card.id} has no tokenizer: put its tokenizer files into {settings.SMOE.checkpoints_dir / card.id}/ "
+            f"{card.id} has no tokenizer: put its tokenizer files into checkpoints/{card.id}/ (--checkpoints-dir) "
             "or name one with --tokenizer."
         )
     changed_at = _changed_at(Path(card.tokenizer))
@@ -233,7 +234,9 @@ def _read(card: ModelCard) -> Codec:
     try:
         return Codec(AutoTokenizer.from_pretrained(card.tokenizer, local_files_only=is_local))
     except Exception as error:  # whatever its files hold, the reader's errors are of many kinds
-        reason = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
         if is_local and not (folder / "tokenizer.json").is_file():
             reason = "there is no tokenizer.json in it"
-        raise ModelUnavailable(f"The tokenizer {card.tokenizer} of {card.id} cannot be loaded: {reason}") from error
+        raise ModelUnavailable(
+            f"The tokenizer {card.tokenizer} of {card.id} cannot be loaded: {reason}. Replace its files on the server."
+        ) from error

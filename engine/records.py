@@ -26,9 +26,9 @@ log = logging.getLogger("smoe.generation")
 
 @dataclass(slots=True)
 class Record:
-    """error: the sentence that the client got. reason `cancel`: the client has gone. Times are time.time().
+    """error: the sentence that the client got, with its folders. reason `cancel`: the client has gone.
 
-    usage and timings of a generation that was left or failed: up to then.
+    Times are time.time(); usage and timings of a generation that was left or failed: up to then.
     """
 
     request_id: str

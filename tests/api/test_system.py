@@ -17,6 +17,11 @@ def test_health_tells_the_truth_about_the_engine(http, engine, state):
     assert told["last_error"] == ("exit code 9" if state == "down" else None)
 
 
+def test_health_names_no_folder(http, engine):
+    engine.shot = snapshot(state="down", last_error="There is no engine at /opt/s-moe/build/smoe-engine: build it.")
+    assert http.get("/health").json()["last_error"] == "There is no engine at smoe-engine: build it."
+
+
 def test_sysmem_adds_up(http, engine):
     engine.shot = snapshot(pid=os.getpid())
     engine.status_answer = lambda: {"ring": 120, "ring_used": 3, "rss": 1}

@@ -312,9 +312,13 @@ async def test_a_tokenizer_that_was_removed(chat_card, directory, tmp_path):
             await prompt.codec_for(dataclasses.replace(chat_card, tokenizer=str(folder)))
 
 
-async def test_a_missing_tokenizer_names_the_place(card):
-    with pytest.raises(ModelUnavailable, match=r"checkpoints.alpha.*--tokenizer"):
+async def test_a_missing_tokenizer_names_the_place(card, tmp_path, settings, caplog):
+    """The client gets no folder of this machine, the operator does."""
+    settings.SMOE = dataclasses.replace(settings.SMOE, checkpoints_dir=tmp_path / "checkpoints")
+    with pytest.raises(ModelUnavailable, match=r"checkpoints/alpha/.*--tokenizer") as refused:
         await prompt.codec_for(card)
+    assert str(tmp_path) not in refused.value.message
+    assert str(tmp_path / "checkpoints" / "alpha") in caplog.text
 
 
 async def test_a_broken_tokenizer_is_an_error_that_names_it(chat_card, directory):

@@ -381,3 +381,9 @@ async def test_a_refused_line_names_the_field(make_worker, double, ask):
     with pytest.raises(InvalidRequest) as refused:
         await ask(make_worker(), [1], 1)
     assert refused.value.param == "top_p"
+
+
+async def test_an_expert_that_cannot_be_read_names_the_vault_and_what_to_do(make_worker, double, ask):
+    double.play(refuse="read_failed /srv/vaults/alpha.smoe: it ends early")
+    with pytest.raises(EngineFailed, match=r"alpha could not be read \(/srv/vaults/alpha.smoe: .* its disk"):
+        await ask(make_worker(), [1, 2], max_tokens=2)
