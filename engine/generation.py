@@ -154,7 +154,7 @@ async def _generate(request: GenerationRequest, record: Record) -> AsyncIterator
 def _told(event: WorkerEvent, reply: Reply, job: Job, record: Record) -> Iterator[Event]:
     """What the client gets for one of the worker's events; `record` follows."""
     if isinstance(event, Tokens):
-        record.first_token = record.first_token or time.time()
+        record.first_token = record.first_token or time.monotonic()
         yield from reply.echo()
         yield from _text(event, reply, job)
         record.usage = _usage(record.usage.prompt, record.usage.cached, reply)

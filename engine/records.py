@@ -28,16 +28,17 @@ log = logging.getLogger("smoe.generation")
 class Record:
     """error: the sentence that the client got, with its folders. reason `cancel`: the client has gone.
 
-    Times are time.time(); usage and timings of a generation that was left or failed: up to then.
+    `ended` is time.time(), `started` and `first_token` are time.monotonic(). usage and timings of a generation that was
+    left or failed: up to then.
     """
 
     request_id: str
     client: str
     requested: str | None  # the request's model
     model: str | None = None  # the vault that ran
-    started: float = field(default_factory=time.time)
-    ended: float = 0.0
+    started: float = field(default_factory=time.monotonic)
     first_token: float | None = None
+    ended: float = 0.0
     usage: Usage = field(default_factory=lambda: Usage(0, 0, 0))
     timings: Timings = field(default_factory=Timings)
     reason: FinishReason | None = None

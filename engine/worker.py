@@ -57,6 +57,7 @@ class EngineSnapshot:
     context: int  # the window in positions
     protocol: int | None  # the serve protocol's version, once it is up
     boots: int  # engine processes started so far
+    seconds: float = 0.0  # in this state; a step of the clock moves `since` only
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: dict[str, _Failures] = {}
         self._last_error = ""
-        self._since = time.time()
+        self._note_change()
         self._boots = 0
         self._booted: str | None = None  # the vault that was up last
         self._crashed = False  # since the last boot
@@ -166,6 +167,7 @@ class Worker:
             context=(session.hello.context if session else None) or self.options.window,
             protocol=session.hello.version if up else None,
             boots=self._boots,
+            seconds=time.monotonic() - self._changed,
         )
 
     def window(self, card: ModelCard) -> int | None:
@@ -255,14 +257,14 @@ class Worker:
     async def _restart(self, card: ModelCard, unwanted_boot: asyncio.Task[None] | None) -> None:
         await _cancel(unwanted_boot)
         await self._retire()
-        self._since = time.time()
+        self._note_change()
         try:
             await self._spawn_engine(card)
         except GenerationError as error:
             self._note_failure(card, error)
             raise
         finally:
-            self._since = time.time()
+            self._note_change()
         self._failures.pop(card.id, None)
         self._last_error = ""
 
@@ -290,6 +292,9 @@ class Worker:
         message = f"The engine runs {card.id} after {seconds:.1f} s."
         happenings.tell(kind, card.id, message, pid=pid, protocol=version, seconds=round(seconds, 3))
 
+    def _note_change(self) -> None:
+        self._since, self._changed = time.time(), time.monotonic()
+
     async def _retire(self) -> None:
         if session := self._session:
             await session.stop()
@@ -309,7 +314,7 @@ class Worker:
                 stderr=session.process.last_lines,
             )
         if session is self._session:
-            self._since = time.time()
+            self._note_change()
 
     def _note_failure(self, card: ModelCard, error: GenerationError) -> None:
         before = self._failures.get(card.id)

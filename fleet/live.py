@@ -18,10 +18,13 @@ LATEST = 6
 
 
 def figures(visible: Container[str]) -> dict[str, Any]:
-    """Bytes, counts since the engine's boot, seconds. `visible`: names of the models whose rows the user may see."""
+    """Bytes, counts since the engine's boot, seconds; `time` is for differences only.
+
+    visible: names of the models whose rows the user may see.
+    """
     memory = psutil.virtual_memory()
     return {
-        "time": time.time(),
+        "time": time.monotonic(),
         "engine": asdict(control.snapshot()),
         "status": control.figures(),
         "machine": {"total": memory.total, "available": memory.available},

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import json
 
 import pytest
@@ -361,3 +362,13 @@ async def test_a_schema_that_cannot_be_enforced_is_refused_with_its_place(fleet)
     with pytest.raises(InvalidRequest, match=r'not supported: \["not"\]') as refused:
         await run(constraint=form)
     assert refused.value.param == "text.format.schema"
+
+
+async def test_a_step_of_the_clock_moves_no_duration(fleet, says, monkeypatch):
+    says("Hello")
+    clock = itertools.count(1_800_000_000, -3600)
+    monkeypatch.setattr("time.time", lambda: float(next(clock)))
+    await run()
+    record = records.recent[-1]
+    assert 0 <= record.first_token - record.started < 60
+    assert 0 <= worker.get_worker().snapshot().seconds < 60

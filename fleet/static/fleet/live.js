@@ -40,8 +40,7 @@ function showState(now) {
   write("state", state === "up" && now.status.state ? now.status.state : state);
   places.state.className = `smoe-badge smoe-${{ up: "good", booting: "wait", down: "off" }[state]}`;
   write("model", now.engine.model || "No vault is loaded; the next request boots one.");
-  const since = duration(now.time - now.engine.since);
-  const parts = now.engine.model ? [`for ${since}`, `window of ${count(now.engine.context)}`, `boot ${now.engine.boots}`] : [];
+  const parts = now.engine.model ? [`for ${duration(now.engine.seconds)}`, `window of ${count(now.engine.context)}`, `boot ${now.engine.boots}`] : [];
   write("detail", [...parts, now.engine.last_error].filter(Boolean).join(", "));
 }
 
