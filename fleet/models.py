@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -170,6 +171,10 @@ class ExpertUse(models.Model):
         return self.vault
 
 
+# Elsewhere 0 lifts a limit: who means that, and who means to shut a key out, must not get the other.
+AT_LEAST_ONE = MinValueValidator(1, _("A limit is at least 1: leave it out for none, revoke the key to shut it out."))
+
+
 class ApiKey(models.Model):
     """A client's key. Only its digest is kept: the key has 256 random bits, which no table of guesses reaches."""
 
@@ -182,10 +187,16 @@ class ApiKey(models.Model):
     revoked = models.DateTimeField(null=True, blank=True, editable=False)
     last_used = models.DateTimeField(null=True, blank=True, editable=False)
     requests_at_once = models.PositiveIntegerField(
-        null=True, blank=True, help_text=_("Running and waiting ones together; empty: no limit.")
+        null=True,
+        blank=True,
+        validators=[AT_LEAST_ONE],
+        help_text=_("Running and waiting ones together; empty: no limit."),
     )
     tokens_a_day = models.PositiveBigIntegerField(
-        null=True, blank=True, help_text=_("Prompt and reply together, by UTC day; empty: no limit.")
+        null=True,
+        blank=True,
+        validators=[AT_LEAST_ONE],
+        help_text=_("Prompt and reply together, by UTC day; empty: no limit."),
     )
     vaults = models.ManyToManyField(Vault, blank=True, help_text=_("None chosen: every vault."))
 

@@ -81,9 +81,11 @@ def test_a_right_password_clears_the_count(client, admin_user):
         client.logout()
 
 
-def add_key(admin_client, name="alice"):
-    fields = {"name": name, "requests_at_once": "2", "tokens_a_day": "", "expires_0": "", "expires_1": "", "owner": ""}
-    return admin_client.post("/admin/fleet/apikey/add/", fields)
+def add_key(admin_client, **given):
+    fields = {"name": "alice", "requests_at_once": "2"} | dict.fromkeys(
+        ("tokens_a_day", "expires_0", "expires_1", "owner"), ""
+    )
+    return admin_client.post("/admin/fleet/apikey/add/", fields | given)
 
 
 def test_a_key_is_shown_once(admin_client):
@@ -137,12 +139,24 @@ def test_key_commands(capsys, fleet_dir):
         call_command("create_api_key", "bob", "--vault", "other")
     with pytest.raises(CommandError, match=r"^name: This field cannot be blank"):
         call_command("create_api_key", "")
-    with pytest.raises(CommandError, match=r"^tokens-a-day: "):
-        call_command("create_api_key", "bob", "--tokens-a-day", "-5")
     call_command("revoke_api_key", "alice")
     assert ApiKey.objects.get().revoked is not None
     with pytest.raises(CommandError, match="the keys are: alice"):
         call_command("revoke_api_key", "carol")
+
+
+@pytest.mark.parametrize("limit", ["0", "-5"])
+@pytest.mark.parametrize("option", ["--requests-at-once", "--tokens-a-day"])
+def test_a_limit_below_1_is_none(option, limit):
+    with pytest.raises(CommandError, match=rf"^{option[2:]}: A limit is at least 1"):
+        call_command("create_api_key", "alice", option, limit)
+    assert not ApiKey.objects.exists()
+
+
+def test_the_admin_takes_no_limit_below_1(admin_client):
+    answer = add_key(admin_client, requests_at_once="0")
+    assert "A limit is at least 1" in answer.content.decode()
+    assert not ApiKey.objects.exists()
 
 
 @pytest.mark.parametrize("days", ["0", "-1", "nan", "inf", "1e12", "soon"])
