@@ -1,7 +1,8 @@
 """daphne in the foreground, with a beginning and an end: the ready message, the server file, an orderly shutdown.
 
 On the first signal no new connection is taken, every generation ends with ShuttingDown (so that its stream closes in
-its protocol's form), the engine ends, then the server. A second signal ends everything at once, unless it is a hangup.
+its protocol's form), the engine ends, then the server. A second signal ends everything at once, unless it is a hangup
+or comes with the first: make and timeout pass on what they get, also where their whole group has got it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .worker import get_worker
 
 log = logging.getLogger("smoe.server")
 FAREWELL = 1.0  # seconds that streams have to say how they end
+ECHO = 0.5  # seconds after the first signal in which another is the same
 BODY_CHUNK = 1 << 20  # bytes of a request body for each message to the application
 
 
@@ -47,14 +49,17 @@ class ForegroundServer(RequestServer):
         self._ports: list[Any] = []
         self._loop = reactor._asyncioEventloop
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stopping = False
+        self._stopping: float | None = None  # the loop's time of the first signal
 
     def run(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._loop.add_signal_handler(number, self._on_signal)
+        handlers = {signal.SIGINT: self._on_signal, signal.SIGTERM: self._on_signal}
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
-            self._loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+            handlers[signal.SIGHUP] = self._on_hangup
+        for number, handler in handlers.items():
+            self._loop.add_signal_handler(number, handler)
         super().run()
+        for number in handlers:  # Python, as it ends, gives what has a handler its default back: to die of it
+            signal.signal(number, signal.SIG_IGN)
         if not self.failure:
             self._server_file.unlink(missing_ok=True)
 
@@ -87,14 +92,16 @@ class ForegroundServer(RequestServer):
         self.stop()
 
     def _on_signal(self) -> None:
-        if self._stopping:
+        now = self._loop.time()
+        if self._stopping is None:
+            self._stopping = now
+            self._spawn(self._shut_down())
+        elif now - self._stopping > ECHO:
             self._end_at_once()
-        self._stopping = True
-        self._spawn(self._shut_down())
 
     def _on_hangup(self) -> None:
         """A terminal that is closed sends more than one: from its shell, and from the kernel."""
-        if not self._stopping:
+        if self._stopping is None:
             self._on_signal()
 
     async def _shut_down(self) -> None:

@@ -18,6 +18,7 @@ import httpx
 import psutil
 import pytest
 
+from engine.server import ECHO
 from fleet.keys import READ_EVERY
 
 ROOT = Path(__file__).parents[2]
@@ -145,6 +146,23 @@ def test_sigterm_while_idle_and_again(serve, tmp_path):
     assert engines(tmp_path) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_by_two_ways_is_one(serve, tmp_path, number):
+    """make passes a SIGTERM of its whole group on to its child, which had it already; timeout any signal."""
+    server, file = serve()
+    lines = []
+    for line in stream(file["url"], lambda line: False):
+        lines.append(line)
+        if len(lines) == 20:
+            server.send_signal(number)
+            time.sleep(0.05)
+            server.send_signal(number)
+    assert lines[-2:] == ["data: [DONE]", ""]
+    code, _, err = outcome(server)
+    assert (code, "Traceback" in err) == (0, False)
+    assert engines(tmp_path) == []
+
+
 def finish_reasons_and_errors(tmp_path):
     with sqlite3.connect(tmp_path / "data" / "db.sqlite3") as database:
         return database.execute("select finish_reason, error from fleet_generation").fetchall()
@@ -187,6 +205,7 @@ def test_a_second_signal_ends_an_engine_that_does_not_look(serve, tmp_path):
     os.kill(engine, signal.SIGSTOP)
     server.send_signal(signal.SIGINT)
     next(line for line in server.stderr if "stopping" in line)
+    time.sleep(ECHO + 0.2)
     server.send_signal(signal.SIGINT)
     assert server.wait(20) == 1
     wait_for(lambda: not engines(tmp_path))
