@@ -11,6 +11,8 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 
+from smoe_site.words import counted
+
 from .errors import GenerationError, QueueFull
 from .queue_order import Place, QueueOrder
 
@@ -71,7 +73,8 @@ class Turns:
         """Raises QueueFull."""
         if self.waiting >= self.limit:
             raise QueueFull(
-                f"{self.waiting} requests are waiting already (--max-queue {self.limit}): try again later.",
+                f"The queue is full: {counted(self.waiting, 'request')} waiting (--max-queue {self.limit}). "
+                "Try again later.",
                 self._retry_after(),
             )
         turn = Turn(self._order.place(client, model))

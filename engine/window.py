@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.conf import settings
 
+from smoe_site.words import counted
+
 from .errors import ContextOverflow
 
 MAX_TOKENS_CAP = 4096
@@ -36,6 +38,6 @@ def reply_budget(prompt: int, asked: int | None, window: int | None, may_slide: 
     if left >= budget:
         return budget
     if left < 1 or (asked is not None and asked <= MAX_TOKENS_CAP):
-        message = f"{prompt} tokens of prompt and {budget} of reply do not fit the window of {window}."
+        message = f"{counted(prompt, 'token')} of prompt and {budget} of reply do not fit the window of {window}."
         raise ContextOverflow(message, prompt, budget, window)
     return left

@@ -10,6 +10,8 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Tags, Warning, register
 from django.db import DatabaseError
 
+from smoe_site.words import counted
+
 from . import catalog
 from .models import Vault
 
@@ -106,7 +108,7 @@ def _vaults() -> Iterator[CheckMessage]:
     refused = [row.name for row in rows if row.state != Vault.State.SERVABLE]
     if refused:
         yield Warning(
-            f"{len(refused)} of {len(rows)} vaults cannot be served: {_some(refused)}.",
+            f"{len(refused)} of {counted(len(rows), 'vault')} cannot be served: {_some(refused)}.",
             hint="`manage.py vaults` tells why.",
             id="smoe.W008",
         )

@@ -12,6 +12,7 @@ from django.db import DatabaseError, OperationalError, transaction
 from django.utils import timezone
 
 from smoe_site.options import Options
+from smoe_site.words import counted
 
 from . import vault_rows
 from .models import Event, Vault
@@ -46,8 +47,7 @@ class Scan:
     def __str__(self) -> str:
         parts = ((self.found, "new"), (self.changed, "changed"), (self.missing, "missing"))
         news = ", ".join(f"{len(names)} {word}" for names, word in parts if names)
-        vaults = "1 vault" if self.seen == 1 else f"{self.seen} vaults"
-        return f"{vaults} seen, {news or 'nothing changed'}"
+        return f"{counted(self.seen, 'vault')} seen, {news or 'nothing changed'}"
 
 
 def scan(options: Options | None = None) -> Scan:

@@ -21,6 +21,7 @@ from django.utils import timezone
 from engine import happenings, records
 from engine.happenings import Happening
 from engine.records import Record
+from smoe_site.words import counted
 
 from . import heats
 from .keys import keyring
@@ -80,7 +81,7 @@ class Journal:
                 self._write(entries)
                 self._sweep()
             except Exception:
-                log.exception("%d rows of the request log could not be written", len(entries))
+                log.exception("%s of the request log could not be written", counted(len(entries), "row"))
             finally:
                 close_old_connections()
                 for _ in batch:

@@ -19,6 +19,7 @@ from django.utils import timezone
 from engine.errors import LimitReached
 from engine.records import Record
 from smoe_site.options import Options
+from smoe_site.words import counted
 
 from .events import record as record_event
 from .models import ApiKey, Event, Usage
@@ -129,12 +130,14 @@ class Keyring:
             return
         if key.requests_at_once is not None and self._running[key.name] >= key.requests_at_once:
             raise LimitReached(
-                f"The key {key.name} may have {key.requests_at_once} requests running or waiting; send this one later.",
+                f"The key {key.name} may have {counted(key.requests_at_once, 'request')} running or waiting; "
+                "send this one later.",
                 BUSY_RETRY,
             )
         if key.tokens_a_day is not None and self._spent[key.name] >= key.tokens_a_day:
             raise LimitReached(
-                f"The key {key.name} has used its {key.tokens_a_day} tokens of today (UTC).", _until_midnight()
+                f"The key {key.name} has used its {counted(key.tokens_a_day, 'token')} of today (UTC).",
+                _until_midnight(),
             )
         self._running[key.name] += 1
         record.admitted = True

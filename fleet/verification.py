@@ -10,6 +10,8 @@ from pathlib import Path
 from django.conf import settings
 from django.db import close_old_connections
 
+from smoe_site.words import counted
+
 from .events import record
 from .models import Event, Vault
 from .vaultfile.verify import verify
@@ -64,6 +66,6 @@ def _run(job: Verification, vault: Vault) -> None:
     finally:
         job.finished = True
         _running = None
-    found = f"{len(job.problems)} problems, first: {job.problems[0]}" if job.problems else "sound"
+    found = f"{counted(len(job.problems), 'problem')}, first: {job.problems[0]}" if job.problems else "sound"
     record(Event.Kind.VERIFY, f"{vault.name} was verified: {found}", vault.name, problems=job.problems)
     close_old_connections()

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from smoe_site.words import counted
+
 Chunk = dict[str, Any]
 
 
@@ -67,7 +69,7 @@ class Monitor:
         if self._usage:
             parts.append(self._prompt())
         if slid := self._report.get("context", {}).get("slid"):
-            parts.append(f"{slid:,} tokens have left the window")
+            parts.append(f"{counted(slid, 'token')} out of the window")
         return " · ".join(parts)
 
     def _speed(self) -> list[str]:
@@ -79,7 +81,7 @@ class Monitor:
 
     def _tokens(self) -> str:
         count = self._seen if self._usage is None else self._usage["completion_tokens"]
-        return f"{count:,} {'token' if count == 1 else 'tokens'}"
+        return counted(count, "token")
 
     def _prompt(self) -> str:
         cached = (self._usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)

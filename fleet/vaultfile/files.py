@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from smoe_site.words import counted
+
 from .errors import VaultError
 
 
@@ -33,5 +35,7 @@ def read_exactly(file: BinaryIO, offset: int, count: int, path: Path) -> bytes:
     file.seek(offset)
     data = file.read(count)
     if len(data) < count:
-        raise VaultError("incomplete", f"{path}: ends {count - len(data):,} bytes early; wait or copy it again")
+        raise VaultError(
+            "incomplete", f"{path}: ends {counted(count - len(data), 'byte')} early; wait or copy it again"
+        )
     return data

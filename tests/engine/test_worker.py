@@ -107,6 +107,7 @@ async def test_a_full_queue_refuses_with_a_time(make_worker, double, card, ask):
     with pytest.raises(QueueFull) as refused:
         await ask(worker, [3], 5)
     assert refused.value.retry_after >= 1
+    assert refused.value.message == "The queue is full: 1 request waiting (--max-queue 1). Try again later."
     await asyncio.gather(*tasks)
 
 

@@ -137,6 +137,16 @@ def test_requests_at_once_are_counted_and_given_back():
     ring.enter(record("alice"))
 
 
+def test_limits_of_one_are_told_in_the_singular():
+    ring = keyring_of(a=key_row("alice", "s", requests_at_once=1), b=key_row("bob", "s2", tokens_a_day=1))
+    for client, told in (("alice", "may have 1 request running"), ("bob", "its 1 token of today")):
+        ring.enter(used := record(client))
+        if client == "bob":
+            ring.leave(used)
+        with pytest.raises(LimitReached, match=told):
+            ring.enter(record(client))
+
+
 def test_tokens_of_a_day_end_with_a_time_to_come_back():
     ring = keyring_of(a=key_row("alice", "s", tokens_a_day=30))
     for _ in range(2):

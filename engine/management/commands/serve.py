@@ -20,6 +20,7 @@ from django.db.migrations.executor import MigrationExecutor
 from engine.server import ForegroundServer
 from fleet import journal, keys, signin
 from smoe_site import logs, options
+from smoe_site.words import counted
 
 
 class Command(BaseCommand):
@@ -107,8 +108,8 @@ def _check_migrations() -> None:
     executor = MigrationExecutor(connection)
     if missing := executor.migration_plan(executor.loader.graph.leaf_nodes()):
         raise CommandError(
-            f"The database lacks {len(missing)} migrations: add --prepare, or run `python manage.py migrate` first "
-            "(with SMOE_DATA_DIR in place of a --data-dir)."
+            f"The database lacks {counted(len(missing), 'migration')}: add --prepare, or run "
+            "`python manage.py migrate` first (with SMOE_DATA_DIR in place of a --data-dir)."
         )
 
 

@@ -13,6 +13,10 @@ function colour(heat) {
   return [255 * Math.min(1, 1.6 * heat), 200 * heat ** 2 + 20, 90 * (1 - heat) + 20].map(Math.round);
 }
 
+function plural(number, noun) {
+  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+}
+
 // One cell an expert, by its uses; square roots keep the rarely used ones visible.
 function draw(counts) {
   const columns = Math.max(...counts.map((layer) => layer.length));
@@ -29,7 +33,7 @@ function draw(counts) {
   canvas.style.aspectRatio = `${columns} / ${Math.max(counts.length, columns / 12)}`;
   const steps = Array.from({ length: 11 }, (_, n) => `rgb(${colour(Math.sqrt(n / 10)).join(" ")})`);
   section.querySelector(".smoe-heat-legend i").style.background = `linear-gradient(to right, ${steps.join(", ")})`;
-  section.querySelector(".smoe-heat-most").textContent = `${most.toLocaleString("en")} uses`;
+  section.querySelector(".smoe-heat-most").textContent = plural(most, "use");
   frame.hidden = false;
 }
 
@@ -43,14 +47,14 @@ function showHeat(heat) {
   }
   if (flat.every((count) => count === flat[0])) {
     frame.hidden = true;
-    words.textContent = `Each of the ${flat.length.toLocaleString("en")} experts was used ${flat[0].toLocaleString("en")} times since ${since}: ` +
+    words.textContent = `Each of the ${flat.length.toLocaleString("en")} experts was used ${plural(flat[0], "time")} since ${since}: ` +
       "none is hotter than another.";
     return;
   }
   const sorted = flat.slice().sort((a, b) => b - a);
   const tenth = sorted.slice(0, Math.ceil(sorted.length / 10)).reduce((sum, count) => sum + count, 0);
   const idle = sorted.filter((count) => count === 0).length;
-  words.textContent = `${total.toLocaleString("en")} uses since ${since}. The busiest tenth of the experts has ` +
+  words.textContent = `${plural(total, "use")} since ${since}. The busiest tenth of the experts has ` +
     `${Math.round(100 * tenth / total)} % of them, ${idle.toLocaleString("en")} of ${sorted.length.toLocaleString("en")} ` +
     `were never used. A row is a layer (the first is ${heat.first}), a column an expert.`;
   draw(heat.counts);
@@ -61,14 +65,14 @@ canvas.addEventListener("mousemove", (event) => {
   const box = canvas.getBoundingClientRect();
   const y = Math.min(counted.counts.length - 1, Math.floor((event.clientY - box.top) / box.height * canvas.height));
   const x = Math.min(canvas.width - 1, Math.floor((event.clientX - box.left) / box.width * canvas.width));
-  section.querySelector(".smoe-heat-at").textContent = `layer ${counted.first + y}, expert ${x}: ${(counted.counts[y][x] ?? 0).toLocaleString("en")} uses`;
+  section.querySelector(".smoe-heat-at").textContent = `layer ${counted.first + y}, expert ${x}: ${plural(counted.counts[y][x] ?? 0, "use")}`;
 });
 canvas.addEventListener("mouseleave", () => (section.querySelector(".smoe-heat-at").textContent = ""));
 
 function showVerification(job) {
   verify.hidden = false;
   verify.querySelector("progress").value = job.total ? job.done / job.total : 0;
-  const outcome = job.problems.length ? `${job.problems.length} problems` : "sound";
+  const outcome = job.problems.length ? plural(job.problems.length, "problem") : "sound";
   verify.querySelector("span").textContent = job.finished ? outcome : `${Math.floor(100 * job.done / (job.total || 1))} %`;
   verify.querySelector("ul").replaceChildren(...job.problems.map((problem) => {
     const item = document.createElement("li");
