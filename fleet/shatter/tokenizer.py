@@ -8,25 +8,41 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from fleet.tokenizers import VOCABULARIES
 from fleet.vaultfile.config import token_ids
 
+CONFIGS = ("config.json", "generation_config.json")
 FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"),
-    *("config.json", "generation_config.json"),
+    *("vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"),
 )
 NAMED_TEMPLATES = "additional_chat_templates/*.jinja"  # of a tokenizer with several, beside chat_template.jinja
 
 
 def copy(source: Path, target: Path) -> None:
+    """Whole: what an earlier conversion left in `target` would go on speaking for the new vault.
+
+    A tokenizer that was put there by hand, since the checkpoint has none, stays.
+    """
     if target.exists() and target.samefile(source):
         return
     target.mkdir(parents=True, exist_ok=True)
-    for file in (*map(source.joinpath, FILES), *source.glob(NAMED_TEMPLATES)):
-        if file.is_file():
-            kept = target / file.relative_to(source)
-            kept.parent.mkdir(exist_ok=True)
-            shutil.copyfile(file, kept)
+    wanted = [file.relative_to(source) for file in _files(source)]
+    for file in wanted:
+        (target / file).parent.mkdir(exist_ok=True)
+        shutil.copyfile(source / file, target / file)
+    has_tokenizer = any(str(file) in VOCABULARIES for file in wanted)
+    for old in _files(target) if has_tokenizer else _present(target, CONFIGS):
+        if old.relative_to(target) not in wanted:
+            old.unlink()
+
+
+def _files(folder: Path) -> list[Path]:
+    return [*_present(folder, CONFIGS), *_present(folder, FILES), *folder.glob(NAMED_TEMPLATES)]
+
+
+def _present(folder: Path, names: tuple[str, ...]) -> list[Path]:
+    return [file for file in map(folder.joinpath, names) if file.is_file()]
 
 
 def sha256(folder: Path) -> str:

@@ -245,6 +245,32 @@ def test_a_dry_run_tells_the_plan_and_writes_nothing(shatter, fleet_dir, capsys,
     assert not settings.SMOE.checkpoints_dir.exists()
 
 
+def test_nothing_of_an_earlier_conversion_speaks_for_the_new_vault(shatter, source, settings):
+    (source / "additional_chat_templates").mkdir()
+    for name in ("generation_config.json", "added_tokens.json", "additional_chat_templates/tool_use.jinja"):
+        (source / name).write_text("{}")
+    shatter()
+    kept = settings.SMOE.checkpoints_dir / "tiny"
+    (kept / "notes.txt").write_text("the operator's own")
+    shutil.rmtree(source / "additional_chat_templates")
+    for name in ("chat_template.jinja", "generation_config.json", "added_tokens.json"):
+        (source / name).unlink()
+    shatter(force=True)
+    there = {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()}
+    assert there == {"config.json", "tokenizer.json", "tokenizer_config.json", "notes.txt"}
+
+
+def test_a_tokenizer_that_the_checkpoint_lacks_stays(shatter, source, settings):
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (source / name).rename(source.parent / name)
+    shatter()
+    kept = settings.SMOE.checkpoints_dir / "tiny"
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (source.parent / name).rename(kept / name)
+    shatter(force=True)
+    assert {path.name for path in kept.iterdir()} >= {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
+
+
 def test_an_existing_vault_is_replaced_only_by_force(shatter):
     smoe, _ = shatter(bits=4)
     with pytest.raises(CommandError, match="--force replaces it"):
