@@ -76,13 +76,13 @@ def _add_tool(tools: ToolSet, item: Fields, namespace: str | None) -> None:
 
 
 def parse_items(fields: Fields, recall: Callable[[str], dict[str, Any] | None]) -> list[Fields]:
-    """The request's own items. recall: an item of an earlier reply by its id."""
+    """The request's own items: none where it goes on with a response. recall: an earlier reply's item by its id."""
     value = fields.raw("input")
     if isinstance(value, str):
         return [Fields({"type": "message", "role": "user", "content": value}, "input")]
-    items = fields.objects("input", required=True)
-    if not items:
-        raise fields.fail("input", "must hold at least one item.")
+    items = fields.objects("input")
+    if not items and not fields.string("previous_response_id"):
+        raise fields.fail("input", "must hold at least one item where there is no previous_response_id.")
     return [_recalled(item, recall) if item.string("type") == "item_reference" else item for item in items]
 
 

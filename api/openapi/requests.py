@@ -140,7 +140,7 @@ COMPLETION = body(
 
 INPUT_ITEM = body(type=STRING, role=words(response_input.ROLES), content=CONTENT)
 COUNTED_INPUT = {
-    "input": either(STRING, array(INPUT_ITEM, least=1)),
+    "input": either(STRING, array(INPUT_ITEM)),
     "instructions": STRING,
     "previous_response_id": STRING,
     "tools": array(body(type=STRING, name=STRING, description=STRING, parameters=OBJECT, strict=BOOLEAN)),
@@ -151,8 +151,8 @@ COUNTED_INPUT = {
     "chat_template_kwargs": TEMPLATE_KWARGS,
     "truncation": words(responses.TRUNCATIONS),
 }
-RESPONSE = body(
-    ["input"],
+INPUT_OR_EARLIER = {"anyOf": [{"required": ["input"]}, {"required": ["previous_response_id"]}]}
+RESPONSE = INPUT_OR_EARLIER | body(
     **COUNTED_INPUT,
     max_output_tokens=integer(1),
     include=either(STRING, array(STRING)),
@@ -161,7 +161,7 @@ RESPONSE = body(
     store=BOOLEAN,
     **COMMON,
 )
-INPUT_TOKENS = body(["input"], **COUNTED_INPUT, model=STRING)
+INPUT_TOKENS = INPUT_OR_EARLIER | body(**COUNTED_INPUT, model=STRING)
 RESPONSE_QUERY = {"stream": BOOLEAN}
 PAGE_QUERY = {"limit": integer(1, stored.MOST_ITEMS), "order": words(stored.ORDERS), "after": STRING}
 

@@ -62,6 +62,16 @@ def test_reasoning_and_calls_come_back_as_if_sent(sdk, script, stream, fields):
     assert chained == by_hand(sdk, script, input=[{"role": "user", "content": "hi"}, *output, *results], tools=[TOOL])
 
 
+@pytest.mark.parametrize("fields", [{}, {"input": []}])
+def test_a_chain_goes_on_without_a_new_input(sdk, script, fields):
+    """As OpenAI has it: one of input and previous_response_id is needed."""
+    first = create(sdk, False, input="hi")
+    second = create(sdk, False, previous_response_id=first.id, **fields)
+    assert [message["content"] for message in script.request.messages] == ["hi", "Hello"]
+    create(sdk, False, input="go", previous_response_id=second.id)
+    assert [message["content"] for message in script.request.messages] == ["hi", "Hello", "Hello", "go"]
+
+
 def test_a_custom_tools_call_comes_back(sdk, script):
     script.steps = [prefill(), ToolCallStart(0, "call_1", "patch"), ToolCallDelta(0, '{"input": "x"}'), finished()]
     first = sdk.responses.create(model="m", input="hi", tools=[CUSTOM])
