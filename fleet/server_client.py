@@ -19,8 +19,15 @@ class NoServer(CommandError):
     """None runs, or nobody listens where the last one did: a killed one leaves its file, and its number to others."""
 
 
-def ask(action: str, **fields: str) -> str:
-    """The server's answer to POST /control/<action>. Raises CommandError with a sentence for the operator."""
+class NoAnswer(CommandError):
+    """One runs and says nothing, or nothing that can be read."""
+
+
+def ask(action: str, patience: float = TIMEOUT, **fields: str) -> str:
+    """The server's answer to POST /control/<action>, within `patience` seconds.
+
+    Raises CommandError with a sentence for the operator.
+    """
     server = server_file.read()
     if server is None:
         raise NoServer(
@@ -33,22 +40,24 @@ def ask(action: str, **fields: str) -> str:
         headers={server_file.TOKEN_HEADER: server.token},
     )
     try:
-        with urlopen(request, timeout=TIMEOUT) as response:
+        with urlopen(request, timeout=patience) as response:
             return json.load(response)["message"]
     except HTTPError as error:
         raise CommandError(_reason(error)) from None
     except (URLError, OSError, ValueError, KeyError) as error:
-        kind = NoServer if isinstance(getattr(error, "reason", None), ConnectionRefusedError) else CommandError
-        raise kind(f"The server at {server.url} (process {server.pid}) does not answer: {error}.") from None
+        reason = getattr(error, "reason", error)
+        kind = NoServer if isinstance(reason, ConnectionRefusedError) else NoAnswer
+        told = f"it was silent for {patience:.0f} s" if isinstance(reason, TimeoutError) else reason
+        raise kind(f"The server at {server.url} (process {server.pid}) does not answer: {told}.") from None
 
 
-def rescan() -> str | None:
+def rescan(patience: float = TIMEOUT) -> str | None:
     """The server's look at the fleet directory, which its flags name; None where none runs. Raises CommandError.
 
     A look of this process at a directory of its own would tell the server's vaults missing.
     """
     try:
-        return ask("rescan")
+        return ask("rescan", patience)
     except NoServer:
         return None
 

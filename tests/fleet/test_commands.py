@@ -2,13 +2,15 @@
 
 import json
 import os
+import socket
+import time
 
 import pytest
 import vault_pairs as pairs
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from fleet import server_client, server_file
+from fleet import catalog, server_client, server_file
 from fleet.tables import human_bytes, table
 
 pytestmark = pytest.mark.django_db
@@ -68,6 +70,28 @@ def test_where_nobody_listens_a_command_looks_itself(token, fleet_dir, capsys, c
     pairs.make(fleet_dir, "whole")
     call_command(command)
     assert "whole" in capsys.readouterr().out
+
+
+@pytest.fixture
+def silent(token, fleet_dir, monkeypatch):
+    """A server that takes connections and says nothing. It has looked once."""
+    pairs.make(fleet_dir, "whole")
+    catalog.rescan()
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        content = {"pid": os.getpid(), "url": "http://127.0.0.1:%d" % server.getsockname()[1], "token": token}
+        server_file.path().write_text(json.dumps(content))
+        yield
+
+
+def test_a_list_does_not_wait_for_a_silent_server(silent, capsys):
+    began = time.monotonic()
+    call_command("vaults", "--json")
+    out, err = capsys.readouterr()
+    assert time.monotonic() - began < 10
+    assert [vault["id"] for vault in json.loads(out)] == ["whole"]
+    assert f"(process {os.getpid()}) does not answer: it was silent for 5 s." in err
 
 
 def post(action: str, token: str | None, **fields):
