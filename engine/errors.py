@@ -36,18 +36,20 @@ class ModelUnavailable(GenerationError):
     """The named vault is known and cannot be served, or there is none at all."""
 
 
-class QueueFull(GenerationError):
+class TurnedAway(GenerationError):
+    """Nothing was begun for it: it may come again."""
+
     def __init__(self, message: str, retry_after: int):
         super().__init__(message)
         self.retry_after = retry_after  # seconds
 
 
-class LimitReached(GenerationError):
+class QueueFull(TurnedAway):
+    pass
+
+
+class LimitReached(TurnedAway):
     """A limit of the client's key, not of the server."""
-
-    def __init__(self, message: str, retry_after: int):
-        super().__init__(message)
-        self.retry_after = retry_after  # seconds
 
 
 class EngineFailed(GenerationError):

@@ -23,7 +23,7 @@ from fleet import catalog
 from fleet.catalog import ModelCard
 
 from . import masking, prompt, records
-from .errors import GenerationError, InvalidRequest, ModelUnavailable
+from .errors import GenerationError, InvalidRequest, ModelUnavailable, TurnedAway
 from .job import Ended, Job, PromptTokens, Tokens, WorkerEvent
 from .messages import Accepted, Event, Finished, FinishReason, GenerationRequest, Prefill, Usage
 from .prompt import Codec, Prompt
@@ -52,6 +52,7 @@ async def stream(request: GenerationRequest) -> AsyncIterator[Event]:
                     record.hear(event)
                 yield event
     except Exception as error:
+        record.turned_away = isinstance(error, TurnedAway)
         record.error = error.message if isinstance(error, GenerationError) else f"internal error: {error!r}"
         raise
     finally:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 log = logging.getLogger("smoe.worker")
-Kind = Literal["boot", "switch", "respawn", "unload", "crash", "failed"]
+Kind = Literal["boot", "switch", "respawn", "unload", "crash", "failed", "server"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class Record:
     timings: Timings = field(default_factory=Timings)
     reason: FinishReason | None = None
     error: str = ""
+    turned_away: bool = False  # no generation: the queue was full, or a limit of its key reached
     protocol: str = ""
     endpoint: str = ""
     client_name: str = ""  # as its User-Agent says

@@ -2,6 +2,7 @@
 
 A listener puts a value into a queue and returns. The thread writes what has come in one transaction; where the
 database is locked it tries again, and beyond QUEUED values the oldest way out is honest: they are counted and logged.
+Requests that were turned away are no generations: a flood of them leaves an event a minute, not a row each.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import queue
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
@@ -35,6 +36,8 @@ BATCH = 500
 GATHER_SECONDS = 0.2  # lets rows that end together share a transaction
 ATTEMPTS = 5
 SWEEP_SECONDS = 3600.0
+TELL_SECONDS = 60.0  # between two events of requests that were turned away
+TOLD_REASONS = 20  # in one event, those with most requests
 TEXT_LIMIT = 1_000_000  # characters kept of a prompt and of a reply
 
 Entry = Record | Happening
@@ -48,9 +51,32 @@ class Journal:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._swept = 0.0  # time.monotonic()
+        self._turned_away: Counter[str] = Counter()  # since the last event, by what they were told
+        self._teller: threading.Timer | None = None
         self.lost = 0
 
     def note(self, entry: Entry) -> None:
+        if isinstance(entry, Record) and entry.turned_away:
+            self._count(entry.error)
+        else:
+            self._put(entry)
+
+    def _count(self, reason: str) -> None:
+        with self._lock:
+            self._turned_away[reason] += 1
+            if self._teller is None:
+                self._teller = threading.Timer(TELL_SECONDS, self._tell_turned_away)
+                self._teller.daemon = True
+                self._teller.start()
+
+    def _tell_turned_away(self) -> None:
+        with self._lock:
+            told, self._turned_away, self._teller = self._turned_away, Counter(), None
+        if told:
+            message = f"{counted(told.total(), 'request')} turned away: {told.most_common(1)[0][0]}"
+            self._put(Happening("server", "", message, {"reasons": dict(told.most_common(TOLD_REASONS))}))
+
+    def _put(self, entry: Entry) -> None:
         self._start()
         try:
             self._queue.put_nowait(entry)
@@ -62,6 +88,9 @@ class Journal:
         self._queue.join()
 
     def close(self) -> None:
+        if self._teller is not None:
+            self._teller.cancel()
+            self._tell_turned_away()
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()

@@ -59,7 +59,7 @@ class Metrics:
 
     def finished(self, record: Record) -> None:
         vault, usage, timings = record.model or "", record.usage, record.timings
-        outcome = "error" if record.error else record.reason or ""
+        outcome = "refused" if record.turned_away else "error" if record.error else record.reason or ""
         self.requests.labels(vault, record.protocol, outcome).inc()
         self.prompt.labels(vault).inc(usage.prompt)
         self.cached.labels(vault).inc(usage.cached)

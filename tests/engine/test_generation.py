@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from engine import generation, records, worker
-from engine.errors import EngineFailed, InvalidRequest, ModelUnavailable
+from engine.errors import EngineFailed, InvalidRequest, LimitReached, ModelUnavailable
 from engine.messages import (
     Constraint,
     Echo,
@@ -362,6 +362,18 @@ async def test_a_schema_that_cannot_be_enforced_is_refused_with_its_place(fleet)
     with pytest.raises(InvalidRequest, match=r'not supported: \["not"\]') as refused:
         await run(constraint=form)
     assert refused.value.param == "text.format.schema"
+
+
+async def test_who_is_turned_away_got_no_generation(fleet, says, monkeypatch):
+    def refuse(record):
+        raise LimitReached("Too many.", 5)
+
+    says("Hello")
+    await run()
+    monkeypatch.setattr(records, "on_started", [refuse])
+    with pytest.raises(LimitReached):
+        await run()
+    assert [record.turned_away for record in records.recent][-2:] == [False, True]
 
 
 async def test_a_step_of_the_clock_moves_no_duration(fleet, says, monkeypatch):

@@ -217,6 +217,22 @@ def test_old_rows_are_forgotten_and_usage_stays(settings):
     assert Generation.objects.count() == 1
 
 
+@pytest.mark.django_db(transaction=True)
+def test_requests_that_are_turned_away_leave_one_event_and_no_rows():
+    """Else whoever sends enough of them fills the disk."""
+    notes = journal.Journal()
+    for client in range(50):
+        notes.note(record(f"client {client}", error="The queue is full.", turned_away=True))
+    notes.note(record("alice", error="Too many.", turned_away=True))
+    notes.note(record("bob"))
+    notes.close()
+    assert [row.client for row in Generation.objects.all()] == ["bob"]
+    assert [row.client for row in Sums.objects.all()] == ["bob"]
+    event = Event.objects.get()
+    assert (event.kind, event.message) == ("server", "51 requests turned away: The queue is full.")
+    assert event.details == {"reasons": {"The queue is full.": 50, "Too many.": 1}}
+
+
 def test_owners_may_go_without_their_keys():
     owner = User.objects.create_user("owner")
     keys.create("alice", owner=owner)
