@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from engine import worker
+from fleet import memory as fleet_memory
 
 from .exchange import JsonAnswer, Request
 from .folders import without_folders
@@ -39,12 +40,16 @@ async def health(request: Request) -> JsonAnswer:
 
 
 async def sysmem(request: Request) -> JsonAnswer:
-    """Bytes, but for pressure: `some_avg10` is the percentage of the last 10 s in which a process waited for memory."""
+    """Bytes, but for pressure: `some_avg10` is the percentage of the last 10 s in which a process waited for memory.
+
+    limit: what the engine may take at most.
+    """
     del request
     memory, swap = psutil.virtual_memory(), psutil.swap_memory()
     return JsonAnswer(
         {
             "installed": memory.total,
+            "limit": fleet_memory.limit(),
             "used": memory.total - memory.available,
             "free": memory.available,
             "swap_used": swap.used,

@@ -79,15 +79,16 @@ def servable() -> list[ModelCard]:
     _look()
     first = vault_name(settings.SMOE.vault) if settings.SMOE.vault else None
     rows = Vault.objects.filter(state=Vault.State.SERVABLE).order_by(F("last_used").desc(nulls_last=True), "name")
-    rows = sorted(rows, key=lambda row: (row.name != first, not _can_answer(row)))
+    limit = memory.limit()
+    rows = sorted(rows, key=lambda row: (row.name != first, not _can_answer(row, limit)))
     return [card for card in map(_present, rows) if card is not None]
 
 
-def _can_answer(row: Vault) -> bool:
+def _can_answer(row: Vault, limit: int) -> bool:
     """As far as one sees before it is loaded: it has a tokenizer, of its own kind, and its least fits the memory."""
     fits = bool(row.tokenizer) and row.tokenizer_fit != Vault.TokenizerFit.MISFIT
     needed = _need(row)
-    return fits and (needed is None or needed.least <= memory.limit())
+    return fits and (needed is None or needed.least <= limit)
 
 
 def _need(row: Vault) -> memory.Need | None:

@@ -9,6 +9,7 @@ from django.conf import settings
 
 from smoe_site import options
 
+from . import cgroups
 from .models import Vault
 
 KEPT_BYTES = 4  # a cached element at most: float32
@@ -53,6 +54,8 @@ def _trunk(vault: Vault, form: str) -> int:
 
 
 def limit() -> int:
-    """What the engine may take at most: `--memory`, where it is less than all that this machine has."""
-    installed, asked = psutil.virtual_memory().total, settings.SMOE.memory
-    return min(installed, options.bytes_of(asked)) if asked else installed
+    """What the engine may take at most: the least of all that this machine has, what the control groups above this
+    process allow, and `--memory`."""
+    asked = options.bytes_of(settings.SMOE.memory) if settings.SMOE.memory else None
+    limits = (psutil.virtual_memory().total, cgroups.memory_limit(), asked)
+    return min(limit for limit in limits if limit is not None)

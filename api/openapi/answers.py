@@ -103,7 +103,7 @@ HEALTH = answer(
     waiting=COUNT,
     running=BOOLEAN,
 )
-SYSMEM = answer(installed=COUNT, used=COUNT, free=COUNT, swap_used=COUNT, pressure=OBJECT, engine=OBJECT)
+SYSMEM = answer(installed=COUNT, limit=COUNT, used=COUNT, free=COUNT, swap_used=COUNT, pressure=OBJECT, engine=OBJECT)
 HELLO = answer(message=STRING)
 OPENAPI = answer(openapi=STRING, info=OBJECT, paths=OBJECT)
 

@@ -63,6 +63,7 @@ class Stub(ThreadingHTTPServer):
         counters = {"hits": 970 * self.reads, "misses": 30 * self.reads, "bytes": 180_000_000 * self.reads}
         return {
             "installed": 25_769_803_776,
+            "limit": 25_769_803_776,
             "used": 9_800_000_000,
             "free": 15_969_803_776,
             "swap_used": 0,

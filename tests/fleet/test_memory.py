@@ -90,6 +90,15 @@ def test_what_is_no_amount_is_told_before_anything_starts(text):
 @pytest.mark.parametrize(("asked", "share"), [("", 1.0), ("64M", 0.5), ("999T", 1.0)])
 def test_the_experts_that_fit_are_those_within_the_memory_asked_for(settings, monkeypatch, asked, share):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"total": 8 << 30}))
+    monkeypatch.setattr("fleet.cgroups.memory_limit", lambda: None)
     settings.SMOE = dataclasses.replace(settings.SMOE, memory=asked)
     need = memory.Need(trunk=24 * MIB, window=8 * MIB, least=34 * MIB, whole=96 * MIB)
     assert need.share(memory.limit()) == share
+
+
+def test_the_limit_of_a_container_counts(settings, monkeypatch):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"total": 8 << 30}))
+    monkeypatch.setattr("fleet.cgroups.memory_limit", lambda: 4 << 30)
+    assert memory.limit() == 4 << 30
+    settings.SMOE = dataclasses.replace(settings.SMOE, memory="2G")
+    assert memory.limit() == 2 << 30

@@ -34,7 +34,7 @@ function show() {
   $("empty").hidden = !empty;
   $("title").textContent = conversation.title || "New conversation";
   document.title = conversation.title ? `${conversation.title} · S-MoE` : "S-MoE";
-  models.show(conversation, meters.installed);
+  models.show(conversation, meters.limit);
   if (empty) welcome();
   composer.setBusy(running);
   $("send").disabled = elsewhere || opening;

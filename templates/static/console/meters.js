@@ -59,7 +59,7 @@ export class Meters {
     const memory = await getJson("/sysmem").catch(() => null);
     $("memory").hidden = !memory;
     if (!memory) return;
-    this.installed = memory.installed;
+    this.limit = memory.limit;
     $("memory").dataset.pressure = memory.pressure.level;
     $("memory-text").textContent = `${(memory.used / 2 ** 30).toFixed(1)} / ${gibibytes(memory.installed)}`;
     const { trunk, ring, kv, rss } = memory.engine;

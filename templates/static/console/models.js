@@ -3,8 +3,8 @@ import { $, h } from "./dom.js";
 import { bytes } from "./format.js";
 import { getJson } from "./api.js";
 
-/** Whether a vault's experts, trunk and window fit this machine's memory together: else experts stream from disk. */
-const fits = (model, installed) => (installed && model.memory_bytes ? model.memory_bytes < 0.85 * installed : undefined);
+/** Whether a vault's experts, trunk and window fit the engine's memory together: else experts stream from disk. */
+const fits = (model, limit) => (limit && model.memory_bytes ? model.memory_bytes < 0.85 * limit : undefined);
 
 export class Models {
   constructor(chosen) {
@@ -40,15 +40,15 @@ export class Models {
     return [type, layers && `${layers} layers × ${experts} experts`, quant, size && bytes(size)].filter(Boolean).join(" · ");
   }
 
-  show(conversation, installed) {
+  show(conversation, limit) {
     const current = this.of(conversation);
     $("model-name").textContent = current?.id ?? (this.known ? "No vault" : "…");
     $("model-quant").textContent = current?.quant ?? "";
-    $("models").replaceChildren(...this.list.map((model) => this.item(model, model === current, installed)));
+    $("models").replaceChildren(...this.list.map((model) => this.item(model, model === current, limit)));
   }
 
-  item(model, checked, installed) {
-    const fit = fits(model, installed);
+  item(model, checked, limit) {
+    const fit = fits(model, limit);
     const tags = [
       model.active && h("span", { className: "tag on" }, "active"),
       fit !== undefined && h("span", { className: "tag" }, fit ? "fits memory" : "streams from disk"),
