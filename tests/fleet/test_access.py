@@ -13,6 +13,7 @@ from django.utils import timezone
 from engine.messages import Usage as Counts
 from engine.records import Record
 from fleet import journal, keys, signin
+from fleet.admin import records
 from fleet.keys import keyring
 from fleet.models import ApiKey, Event, Generation, Vault
 
@@ -180,14 +181,51 @@ def test_usage_by_key_and_day(capsys):
     assert capsys.readouterr().out == "Nothing has been used.\n"
 
 
-def test_the_log_is_exported_as_filtered_and_runs_no_formula(admin_client, client):
+@pytest.fixture
+def downloaded(admin_client):
+    """The text of an export, as a sync client has it: gathered."""
+
+    def downloaded(path: str) -> str:
+        answer = admin_client.get(path)
+        assert (answer.streaming, answer.is_async) == (True, True)
+        with pytest.warns(Warning, match="consume asynchronous iterators"):
+            return b"".join(answer).decode()
+
+    return downloaded
+
+
+def test_the_log_is_exported_as_filtered_and_runs_no_formula(downloaded, client):
     now = timezone.now()
     Generation.objects.create(time=now, vault="a", client_name="=HYPERLINK(1)", finish_reason="stop")
     Generation.objects.create(time=now, vault="b", error="x")
-    text = admin_client.get("/admin/fleet/generation/export.csv?vault=a").content.decode()
+    text = downloaded("/admin/fleet/generation/export.csv?vault=a")
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [(row["vault"], row["client_name"]) for row in rows] == [("a", "'=HYPERLINK(1)")]
     assert client.get("/admin/fleet/generation/export.csv").status_code == 302
+
+
+def test_an_export_of_many_rows_is_whole(downloaded):
+    count = 2 * records.EXPORTED_AT_ONCE + 1
+    Generation.objects.bulk_create(Generation(time=timezone.now(), vault=f"v{n}") for n in range(count))
+    rows = list(csv.DictReader(io.StringIO(downloaded("/admin/fleet/generation/export.csv"))))
+    assert {row["vault"] for row in rows} == {f"v{n}" for n in range(count)}
+    assert len(rows) == count
+
+
+async def test_an_export_reads_no_further_than_it_is_sent():
+    """100,000 rows in memory at once are what a small machine lacks."""
+    read = 0
+
+    def rows():
+        nonlocal read
+        for read in range(1, 100_000):
+            yield (read,)
+
+    parts = records._exported(["id"], rows())
+    assert await anext(parts) == "id\r\n"
+    assert (await anext(parts)).startswith("1\r\n2\r\n")
+    assert read == records.EXPORTED_AT_ONCE
+    await parts.aclose()
 
 
 @pytest.mark.parametrize("query", ["time__gte=yesterday", "nothing=1", "vault__exact__x=1"])
