@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fleet', '0007_unloaded'),
+        ('fleet', '0008_kept_width'),
     ]
 
     operations = [
