@@ -2,7 +2,7 @@
 import { readKey } from "./api.js";
 import { Composer } from "./composer.js";
 import { $, announce, copy, h, icon, toast } from "./dom.js";
-import { count } from "./format.js";
+import { count, tokens } from "./format.js";
 import { askKey, editSettings, menuKeys, rename } from "./forms.js";
 import { local } from "./keep.js";
 import { Meters, showContext } from "./meters.js";
@@ -269,8 +269,7 @@ function finished(owner, node) {
   slideNotice(owner, node);
   store.keepPartial(owner.id, node);
   save(owner).then(() => store.keepPartial(owner.id, null));
-  const tokens = count(node.runs.at(-1).tokens);
-  announce(node.error ? `Error: ${node.error.message}` : `Reply ${node.status === "stopped" ? "stopped" : "finished"}, ${tokens} tokens`);
+  announce(node.error ? `Error: ${node.error.message}` : `Reply ${node.status === "stopped" ? "stopped" : "finished"}, ${tokens(node.runs.at(-1).tokens)}`);
   show();
   refresh();
 }

@@ -3,6 +3,8 @@ const grouped = new Intl.NumberFormat("en-US");
 
 export const count = (n) => grouped.format(n);
 
+export const tokens = (n) => `${count(n)} ${n === 1 ? "token" : "tokens"}`;
+
 export function seconds(ms) {
   const s = ms / 1000;
   if (s >= 60) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;

@@ -1,11 +1,10 @@
 // The line under a reply that tells where its time goes: live while it runs, then exact.
-import { bytes, count, percent, rate, seconds } from "./format.js";
+import { bytes, count, percent, rate, seconds, tokens } from "./format.js";
 import { h } from "./dom.js";
 
 const NAMES = { queue: "Queue", boot: "Boot", prefill: "Prefill", decode: "Decode" };
 const FINISH = { stop: "finished", length: "length", tool_calls: "tool calls", content_filter: "filtered" };
 
-const tokens = (n) => `${count(n)} ${n === 1 ? "token" : "tokens"}`;
 const temperature = ({ cached }) => (cached ? `warm, ${count(cached)} cached` : "cold");
 
 const live = {
