@@ -32,6 +32,19 @@ class ContextOverflow(InvalidRequest):
         self.window = window
 
 
+class PromptTooLong(InvalidRequest):
+    """So much text that it is not even tokenized. Its first words and its code are those at which clients compact."""
+
+    code = "context_length_exceeded"
+
+    def __init__(self, most: int):
+        super().__init__(
+            f"prompt is too long: more than {most:,} characters, and this vault's window holds far fewer tokens. "
+            "Send less of the conversation.",
+            "messages",
+        )
+
+
 class ModelUnavailable(GenerationError):
     """The named vault is known and cannot be served, or there is none at all."""
 

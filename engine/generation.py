@@ -23,7 +23,7 @@ from fleet import catalog
 from fleet.catalog import ModelCard
 
 from . import masking, prompt, records
-from .errors import GenerationError, InvalidRequest, ModelUnavailable, TurnedAway
+from .errors import GenerationError, InvalidRequest, ModelUnavailable, PromptTooLong, TurnedAway
 from .job import Ended, Job, PromptTokens, Tokens, WorkerEvent
 from .messages import Accepted, Event, Finished, FinishReason, GenerationRequest, Prefill, Usage
 from .prompt import Codec, Prompt
@@ -35,6 +35,9 @@ from .worker import get_worker
 log = logging.getLogger("smoe.generation")
 MAX_STOPS = 64  # an editor's completion sends 24, a role play one for each of its names
 MAX_STOP_LENGTH = 4096  # characters; finding where a longer one begins could take longer than a token
+# A longer text slides out of any window before its reply begins; tokenizing takes up to 330 bytes of a character.
+CHARACTERS_A_POSITION = 16
+LARGEST_WINDOW = 1 << 20  # positions, as --ctx has it
 BREATH = 16  # events in a row before others get the event loop
 
 
@@ -64,7 +67,7 @@ async def stream(request: GenerationRequest) -> AsyncIterator[Event]:
 async def count_tokens(request: GenerationRequest) -> int:
     """Ids of the prompt."""
     card = await resolve(request.model, request.vaults)
-    return len((await prompt.encode(await prompt.codec_for(card), card, request)).ids)
+    return len((await _encode(card, request))[1].ids)
 
 
 def may_not_fit(size: int, request: GenerationRequest) -> bool:
@@ -135,8 +138,7 @@ async def _generate(request: GenerationRequest, record: Record) -> AsyncIterator
     _check(request)
     card = await resolve(request.model, request.vaults)
     record.model = card.id
-    codec = await prompt.codec_for(card)
-    encoded = await prompt.encode(codec, card, request)
+    codec, encoded = await _encode(card, request)
     job = await _job(request, card, codec, encoded)
     yield Accepted(len(encoded.ids))
     reply = Reply(codec, request, encoded)
@@ -150,6 +152,19 @@ async def _generate(request: GenerationRequest, record: Record) -> AsyncIterator
     finally:
         if record.reason is None:  # its client has left, or it failed: the time that it took was taken
             record.timings = job.stages.timings()
+
+
+async def _encode(card: ModelCard, request: GenerationRequest) -> tuple[Codec, Prompt]:
+    window = get_worker().window(card)
+    most = _most_characters(window or max(settings.SMOE.window, card.trained_context or 0))
+    if prompt.is_long(request, most) or len(request.prompt_ids or ()) > most:
+        raise PromptTooLong(most)
+    codec = await prompt.codec_for(card)
+    return codec, await prompt.encode(codec, card, request)
+
+
+def _most_characters(window: int) -> int:
+    return max(prompt.LONG, CHARACTERS_A_POSITION * min(window, LARGEST_WINDOW))
 
 
 def _told(event: WorkerEvent, reply: Reply, job: Job, record: Record) -> Iterator[Event]:

@@ -184,9 +184,9 @@ async def encode(codec: Codec, card: ModelCard, request: GenerationRequest) -> P
     return prompt
 
 
-def is_long(request: GenerationRequest) -> bool:
+def is_long(request: GenerationRequest, characters: int = LONG) -> bool:
     """Looks no further than it needs to: on the event loop, and clients nest as they like."""
-    left, waiting = LONG, [request.text_prompt, request.messages, request.tools, request.template_kwargs]
+    left, waiting = characters, [request.text_prompt, request.messages, request.tools, request.template_kwargs]
     while waiting and left >= 0:
         value = waiting.pop()
         left -= len(value) if isinstance(value, str) else 8

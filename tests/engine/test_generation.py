@@ -384,3 +384,53 @@ async def test_a_step_of_the_clock_moves_no_duration(fleet, says, monkeypatch):
     record = records.recent[-1]
     assert 0 <= record.first_token - record.started < 60
     assert 0 <= worker.get_worker().snapshot().seconds < 60
+
+
+MEBI = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("ctx", "trained", "characters", "refused"),
+    [
+        (4096, None, MEBI + 1, True),
+        (4096, None, MEBI // 2, False),
+        (131_072, None, 2 * MEBI - 1000, False),  # 16 characters a position
+        (131_072, None, 2 * MEBI + 1, True),
+        (0, 131_072, 2 * MEBI - 1000, False),  # its boot may tell so large a window
+        (0, 131_072, 2 * MEBI + 1, True),
+        (0, 1 << 40, 16 * MEBI + 1, True),  # no window is larger than 2^20 positions
+    ],
+)
+async def test_a_text_that_no_window_could_hold_is_not_tokenized(
+    fleet, monkeypatch, settings, ctx, trained, characters, refused
+):
+    """30 MiB of `x x x ...` took 7.5 GB of memory and minutes, to slide out of a window of 4,096 positions."""
+    tokenized = []
+
+    async def encode(codec, card, request):
+        tokenized.append(len(request.messages[0]["content"]))
+        return generation.Prompt([1], "")
+
+    monkeypatch.setattr(generation.prompt, "encode", encode)
+    monkeypatch.setattr(
+        generation.get_worker(), "options", dataclasses.replace(generation.get_worker().options, ctx=ctx)
+    )
+    for name, card in fleet.items():
+        fleet[name] = dataclasses.replace(card, trained_context=trained)
+    request = GenerationRequest(model="alpha", messages=[{"role": "user", "content": "x" * characters}], max_tokens=1)
+    counted = generation.count_tokens(request)
+    if refused:
+        with pytest.raises(InvalidRequest, match=r"^prompt is too long: more than [\d,]+ characters") as raised:
+            await counted
+        assert raised.value.code == "context_length_exceeded"
+        with pytest.raises(InvalidRequest, match="too long"):
+            await anext(generation.stream(request))
+        assert not tokenized
+    else:
+        await counted
+        assert tokenized == [characters]
+
+
+async def test_too_many_ids_are_refused_too(fleet):
+    with pytest.raises(InvalidRequest, match="too long"):
+        await generation.count_tokens(GenerationRequest(model="alpha", prompt_ids=[1] * (MEBI + 1)))
