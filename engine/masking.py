@@ -9,7 +9,9 @@ from .constraints.marks import Marks
 from .errors import InvalidRequest
 from .job import MaskProvider
 from .messages import GenerationRequest
-from .prompt import END_LENGTH, Codec, Prompt, in_thread
+from .prompt import END_LENGTH, Codec, Prompt, holds_more, in_thread
+
+MOST_CHARACTERS = 1 << 20  # of a schema or grammar: reading one takes 120 bytes a character, and so large a one fails
 
 _vocabularies: dict[tuple[int, int], tuple[Codec, Vocabulary]] = {}  # by codec and the vault's vocabulary size
 
@@ -19,6 +21,11 @@ async def masks_for(request: GenerationRequest, card: ModelCard, codec: Codec, p
     must_call = request.tool_choice.mode in ("required", "named")
     if request.constraint is None and not must_call and not wants_strict_calls(request):
         return None
+    if request.constraint and holds_more(request.constraint.value, MOST_CHARACTERS):
+        raise InvalidRequest(
+            f"the schema or grammar cannot be enforced: it has more than {MOST_CHARACTERS:,} characters.",
+            request.constraint.param,
+        )
     return await in_thread(_masks, request, card, codec, prompt)
 
 

@@ -185,8 +185,13 @@ async def encode(codec: Codec, card: ModelCard, request: GenerationRequest) -> P
 
 
 def is_long(request: GenerationRequest, characters: int = LONG) -> bool:
+    texts = [request.text_prompt, request.messages, request.tools, request.template_kwargs]
+    return holds_more(texts, characters)
+
+
+def holds_more(value: Any, characters: int) -> bool:
     """Looks no further than it needs to: on the event loop, and clients nest as they like."""
-    left, waiting = characters, [request.text_prompt, request.messages, request.tools, request.template_kwargs]
+    left, waiting = characters, [value]
     while waiting and left >= 0:
         value = waiting.pop()
         left -= len(value) if isinstance(value, str) else 8

@@ -53,6 +53,23 @@ async def masks_of(card, begun, **request):
 
 
 @pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("regex", "x" * ((1 << 20) + 1)),
+        ("lark", 'start: "' + "x" * (1 << 20) + '"'),
+        ("json_schema", {"enum": ["x" * (1 << 20)]}),
+        ("json_schema", {"enum": list(range(1 << 18))}),
+    ],
+)
+async def test_what_is_too_long_to_be_enforced_is_not_read(chat_card, monkeypatch, kind, value):
+    """30 MiB of a regex took 3.4 GB before the library refused it."""
+    monkeypatch.setattr(masking, "grammar_for", lambda *arguments: pytest.fail("it was read"))
+    with pytest.raises(InvalidRequest, match="more than 1,048,576 characters") as raised:
+        await masks_of(chat_card, "", constraint=Constraint(kind, value, "response_format.regex"))
+    assert raised.value.param == "response_format.regex"
+
+
+@pytest.mark.parametrize(
     "begun",
     [
         "{",
