@@ -21,10 +21,9 @@ def main() -> None:
     except DatabaseError as error:
         if "--traceback" in sys.argv:
             raise
-        sys.exit(
-            f"The database cannot be used: {str(error).strip()}. `manage.py migrate` prepares a new one; "
-            "SMOE_DATA_DIR or DATABASE_URL names another."
-        )
+        from fleet.outages import sentence_with_place
+
+        sys.exit(sentence_with_place(error))
     except KeyboardInterrupt:
         sys.exit(130)
 

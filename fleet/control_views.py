@@ -10,7 +10,7 @@ from django.utils.crypto import constant_time_compare
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from . import control, server_file
+from . import control, outages, server_file
 
 
 @csrf_exempt  # the token is no cookie: no browser sends it by itself
@@ -23,6 +23,8 @@ def command(request: HttpRequest, action: str) -> JsonResponse:
         return JsonResponse({"message": _run(action, request.POST.get("name", ""))})
     except control.ControlError as error:
         return _error(str(error), HTTPStatus.CONFLICT)
+    except outages.OUTAGES as error:
+        return _error(outages.sentence(error), HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def _may_steer(request: HttpRequest) -> bool:

@@ -44,7 +44,10 @@ class Total:
 
 def total(name: str) -> Total | None:
     """Of one vault, as of now where the engine runs it. None: never used. Blocking, for sync views."""
-    take_in()
+    try:
+        take_in()
+    except DatabaseError as error:
+        log.error("the uses of experts could not be written; the next look has them too: %s", error)
     row = ExpertUse.objects.filter(vault=name).first()
     return Total(row.first, row.counts, row.since) if row else None
 

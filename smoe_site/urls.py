@@ -8,6 +8,8 @@ from fleet import control_views
 
 from .views import console
 
+handler500 = "smoe_site.views.failed"
+
 urlpatterns = [
     path("admin/", admin.site.urls),
     re_path(r"^control/(?P<action>switch|warm_up|unload|rescan)$", control_views.command, name="control"),

@@ -1,9 +1,18 @@
-"""The console's page. Its policy lets nothing run, load or be sent but this server's own files and API."""
+"""The console's page, and what a page says that failed.
+
+The console's policy lets nothing run, load or be sent but this server's own files and API.
+"""
+
+import sys
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.views import defaults
 from django.views.decorators.http import require_safe
+
+from fleet import outages
 
 CONTENT_SECURITY_POLICY = "; ".join(
     [
@@ -28,3 +37,12 @@ def console(request: HttpRequest) -> HttpResponse:
     response["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
     response["Cache-Control"] = "no-cache"
     return response
+
+
+def failed(request: HttpRequest) -> HttpResponse:
+    """Django calls it while it handles the page's exception. Of an outage the reader hears what to do."""
+    error = sys.exc_info()[1]
+    if not isinstance(error, outages.OUTAGES):
+        return defaults.server_error(request)
+    page = render_to_string("503.html", {"sentence": outages.sentence(error)})  # without the request: its user is a row
+    return HttpResponse(page, status=503, headers={"Retry-After": "10", "Cache-Control": "no-store"})

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.urls import path, reverse
 from django.utils.html import format_html
 
-from .. import catalog, control, heats, verification
+from .. import catalog, control, heats, outages, verification
 from ..models import ApiKey, Vault
 from ..tables import human_bytes
 from . import cells
@@ -255,6 +255,8 @@ class VaultAdmin(admin.ModelAdmin):
             self.message_user(request, work(), messages.SUCCESS)
         except control.ControlError as error:
             self.message_user(request, str(error), messages.ERROR)
+        except outages.OUTAGES as error:
+            self.message_user(request, outages.sentence(error), messages.ERROR)
 
 
 def _holds(vaults: list[Vault]) -> list[str]:

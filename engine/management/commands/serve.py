@@ -18,7 +18,7 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from engine.server import ForegroundServer
-from fleet import journal, keys, signin
+from fleet import journal, keys, outages, signin
 from smoe_site import logs, options
 from smoe_site.words import counted
 
@@ -83,7 +83,7 @@ def _database() -> Iterator[None]:
     try:
         yield
     except DatabaseError as error:
-        raise CommandError(f"The database cannot be used: {error}.") from error
+        raise CommandError(outages.sentence_with_place(error)) from error
     finally:
         connection.close()
 
