@@ -13,18 +13,17 @@ FAILURES_OF_ADDRESS = 20
 
 
 class ThrottledLoginForm(AdminAuthenticationForm):
-    """While an address pauses, a right password is refused too: it must not tell that it is right."""
+    """While an address pauses, a right password is refused too: it must not tell that it is right.
+
+    An attempt counts before its password is looked at, which takes a quarter of a second: guesses that come together
+    would all pass a limit that only failures count towards.
+    """
 
     def clean(self):
         places = _places(self.request, self.cleaned_data.get("username", ""))
-        if any(cache.get(place, 0) >= limit for place, limit in places.items()):
+        if any(_count(place) > limit for place, limit in places.items()):
             raise ValidationError("Too many failed attempts: try again in a few minutes.", code="throttled")
-        try:
-            cleaned = super().clean()
-        except ValidationError:
-            for place in places:
-                _count(place)
-            raise
+        cleaned = super().clean()
         for place in places:
             cache.delete(place)
         return cleaned
@@ -35,9 +34,12 @@ def _places(request: HttpRequest, username: str) -> dict[str, int]:
     return {f"login:{address}:{hash(username.lower())}": FAILURES, f"login:{address}": FAILURES_OF_ADDRESS}
 
 
-def _count(place: str) -> None:
-    if not cache.add(place, 1, WINDOW):
-        try:
-            cache.incr(place)
-        except ValueError:  # it ended between the two
-            cache.set(place, 1, WINDOW)
+def _count(place: str) -> int:
+    """Attempts there within WINDOW, this one too."""
+    if cache.add(place, 1, WINDOW):
+        return 1
+    try:
+        return cache.incr(place)
+    except ValueError:  # it ended between the two
+        cache.set(place, 1, WINDOW)
+        return 1

@@ -110,6 +110,7 @@ USE_TZ = True
 TIME_ZONE = os.environ.get("TZ", "UTC").lstrip(":") or "UTC"
 LANGUAGE_CODE = "en"
 
+LOGIN_REDIRECT_URL = "admin:index"  # after a sign-in whose `next` leads elsewhere
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Strict"
 BEHIND_PROXY = os.environ.get("SMOE_HTTPS") == "1"  # one that ends TLS and tells scheme and client (deploy/nginx.conf)
 if BEHIND_PROXY:

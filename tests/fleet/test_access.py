@@ -3,10 +3,14 @@
 import csv
 import io
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from django.contrib.admin.forms import AdminAuthenticationForm
 from django.contrib.auth.models import User
 from django.core.cache import cache
+from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
@@ -15,6 +19,7 @@ from engine.records import Record
 from fleet import journal, keys, signin
 from fleet.admin import records
 from fleet.keys import keyring
+from fleet.login_throttle import ThrottledLoginForm
 from fleet.models import ApiKey, Event, Generation, Vault
 
 pytestmark = pytest.mark.django_db
@@ -72,6 +77,30 @@ def test_an_address_that_tries_many_names_is_throttled(client, admin_user):
     for number in range(20):
         log_in(client, f"user{number}", "wrong")
     assert "Too many" in log_in(client, "admin", "password").content.decode()
+
+
+def test_guesses_that_come_together_pass_no_limit(monkeypatch, rf):
+    """Of 60 at once 28 were tried."""
+    tried = []
+
+    def wrong(form):
+        tried.append(form)
+        time.sleep(0.2)  # as a password's digest takes
+        raise ValidationError("wrong")
+
+    def guess(number):
+        return ThrottledLoginForm(rf.post("/"), {"username": "admin", "password": str(number)}).is_valid()
+
+    monkeypatch.setattr(AdminAuthenticationForm, "clean", wrong)
+    with ThreadPoolExecutor(20) as threads:
+        assert not any(threads.map(guess, range(20)))
+    assert len(tried) == 5
+
+
+@pytest.mark.parametrize("following", ["", "//evil.example", "https://evil.example/admin/", "javascript:alert(1)"])
+def test_a_sign_in_leads_nowhere_else(client, admin_user, following):
+    sent = {"username": "admin", "password": "password", "next": following}
+    assert client.post("/admin/login/", sent).url == "/admin/"
 
 
 def test_a_right_password_clears_the_count(client, admin_user):
