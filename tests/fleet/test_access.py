@@ -223,6 +223,23 @@ def downloaded(admin_client):
     return downloaded
 
 
+@pytest.mark.parametrize("before", ["", " ", "\n", "\r\n", "\t", "\u00a0", "\ufeff", "\u200b"])
+@pytest.mark.parametrize(
+    "sign", "=+-@\uff1d\uff0b\uff0d\uff20"
+)  # the last four are full-width, which some read as the first
+def test_no_export_has_a_cell_that_runs(downloaded, before, sign):
+    Generation.objects.create(time=timezone.now(), client_name=f"{before}{sign}cmd|' /C calc'!A0")
+    text = downloaded("/admin/fleet/generation/export.csv")
+    assert next(csv.DictReader(io.StringIO(text, newline="")))["client_name"] == f"'{before}{sign}cmd|' /C calc'!A0"
+
+
+def test_an_exports_details_are_json(downloaded):
+    Event.objects.create(time=timezone.now(), kind="crash", details={"tail": 'it\'s "over"\nü', "pid": None})
+    text = downloaded("/admin/fleet/event/export.csv")
+    row = next(csv.DictReader(io.StringIO(text, newline="")))
+    assert json.loads(row["details"]) == {"tail": 'it\'s "over"\nü', "pid": None}
+
+
 def test_the_log_is_exported_as_filtered_and_runs_no_formula(downloaded, client):
     now = timezone.now()
     Generation.objects.create(time=now, vault="a", client_name="=HYPERLINK(1)", finish_reason="stop")
