@@ -22,6 +22,7 @@ from engine.worker import EngineSnapshot, get_worker
 from . import catalog
 from .discovery import Scan
 from .events import record
+from .models import WARM_UP
 
 PATIENCE = 3.0  # seconds that a person waits for an answer; the work goes on behind it
 
@@ -85,7 +86,7 @@ async def heat() -> Heat | None:
 
 async def _write_a_little(name: str) -> None:
     request = GenerationRequest(
-        name, text_prompt=WARM_PROMPT, max_tokens=WARM_TOKENS, client="warm-up", endpoint="warm-up"
+        name, text_prompt=WARM_PROMPT, max_tokens=WARM_TOKENS, client=WARM_UP, endpoint="warm-up"
     )
     async with contextlib.aclosing(generation.stream(request)) as events:
         async for _ in events:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -174,6 +177,16 @@ class ExpertUse(models.Model):
 # Elsewhere 0 lifts a limit: who means that, and who means to shut a key out, must not get the other.
 AT_LEAST_ONE = MinValueValidator(1, _("A limit is at least 1: leave it out for none, revoke the key to shut it out."))
 
+WARM_UP = "warm-up"  # the client of an operator's own requests
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
 
 class ApiKey(models.Model):
     """A client's key. Only its digest is kept: the key has 256 random bits, which no table of guesses reaches."""
@@ -206,6 +219,15 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """Lists and logs are lines; and what runs without a key, under such a name, would be this key's."""
+        if not self._state.adding:
+            return
+        if self.name != self.name.strip() or not self.name.isprintable():
+            raise ValidationError({"name": _("It begins or ends with a space, or has a character that nobody sees.")})
+        if self.name == WARM_UP or _is_address(self.name):
+            raise ValidationError({"name": _("Requests without a key are counted under this name: choose another.")})
 
 
 class Usage(models.Model):

@@ -172,10 +172,25 @@ def test_a_keys_vaults_are_names():
     assert keyring()._keys[keys.digest(key)].vaults == {"tiny"}
 
 
-@pytest.mark.parametrize("name", ["", "x" * 101])
+@pytest.mark.parametrize(
+    "name", ["", "x" * 101, " ", " x", "a\nb", "a\x1b[31mb", "a\u202eb", "warm-up", "127.0.0.1", "::1", "2001:db8::7"]
+)
 def test_names_of_keys_are_checked(name):
     with pytest.raises(ValidationError):
         keys.create(name)
+
+
+@pytest.mark.parametrize("name", ["Küche 2", "a-b_c/d@e", "10.0", "日本"])
+def test_names_of_keys_are_free_otherwise(name):
+    assert keys.create(name)[0].name == name
+
+
+def test_a_key_of_another_time_with_such_a_name_can_be_changed(admin_client):
+    row = ApiKey.objects.create(name="127.0.0.1", digest="d")
+    fields = {"requests_at_once": "3", "tokens_a_day": "", "expires_0": "", "expires_1": "", "owner": ""}
+    assert admin_client.post(f"/admin/fleet/apikey/{row.pk}/change/", fields).status_code == 302
+    row.refresh_from_db()
+    assert row.requests_at_once == 3
 
 
 def test_the_journal_writes_what_the_records_say():
