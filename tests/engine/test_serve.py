@@ -31,10 +31,8 @@ def manage(environment, *arguments, **how):
         [sys.executable, "manage.py", *arguments],
         cwd=ROOT,
         env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         text=True,
-        **how,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how,
     )
 
 
@@ -181,6 +179,20 @@ def test_a_terminal_that_is_closed(serve, tmp_path):
     assert (code, "Traceback" in err) == (0, False)
     assert finish_reasons_and_errors(tmp_path) == [("", "The server is shutting down.")]
     assert not (tmp_path / "data" / "server.json").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_an_output_that_cannot_be_written_stops_nothing(environment, tmp_path):
+    """The engine was not booted then, and the log began with a traceback."""
+    with open("/dev/full", "w") as full:
+        server = manage(environment, "serve", "--port", "0", stdout=full)
+        try:
+            wait_for(lambda: (tmp_path / "log").exists() and engines(tmp_path))
+        finally:
+            server.terminate()
+            _, err = server.communicate(timeout=30)
+    assert "that could not be written to stdout: No space left on device" in err
+    assert "Traceback" not in err.partition("stopping")[0]
 
 
 def test_nohup_outlives_its_terminal(environment, tmp_path):

@@ -22,6 +22,8 @@ from fleet import journal, keys, outages, signin
 from smoe_site import logs, options
 from smoe_site.words import counted
 
+log = logging.getLogger("smoe.server")
+
 
 class Command(BaseCommand):
     help = "Serves the fleet: the chat console, the OpenAI and Anthropic protocols and the admin, until Ctrl-C."
@@ -61,8 +63,15 @@ class Command(BaseCommand):
             raise CommandError(server.failure)
 
     def _say_ready(self, url: str) -> None:
+        try:
+            self.stdout.write(self._ready(url))
+            self.stdout.flush()
+        except OSError as error:  # a pipe that nobody reads any more, a full disk: no reason to serve nothing
+            log.warning("serving on %s; that could not be written to stdout: %s", url, error.strerror)
+
+    def _ready(self, url: str) -> str:
         place, url = url, _public(url)
-        self.stdout.write(
+        return (
             f"S-MoE is serving on {place}\n"
             f"  chat console        {url}/\n"
             f"  OpenAI base URL     {url}/v1\n"
@@ -71,7 +80,6 @@ class Command(BaseCommand):
             f"{self._say_welcome(url)}"
             "Ctrl-C stops it."
         )
-        self.stdout.flush()
 
     def _say_welcome(self, url: str) -> str:
         return f"  first sign-in       {url}{self.welcome}  (works once)\n" if self.welcome else ""
