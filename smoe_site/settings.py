@@ -3,6 +3,7 @@
 import os
 import secrets
 from pathlib import Path
+from typing import Any
 
 import dj_database_url
 
@@ -97,7 +98,18 @@ SQLITE = {
 }
 # DATABASE_URL=postgres://user:password@host/name, with the extra `postgres` installed.
 DATABASE_URL = os.environ.get("DATABASE_URL", "")
-DATABASES = {"default": dj_database_url.parse(DATABASE_URL) if DATABASE_URL else SQLITE}
+
+
+def _database_of(url: str) -> dict[str, Any]:
+    """A server that does not answer is an error after seconds: without a limit every request would wait with it."""
+    database = dict(dj_database_url.parse(url))
+    if database["ENGINE"] == "django.db.backends.postgresql":
+        limits = {"connect_timeout": 5, "tcp_user_timeout": 10_000}  # seconds; milliseconds until a sent byte is lost
+        database["OPTIONS"] = limits | database.get("OPTIONS", {})
+    return database
+
+
+DATABASES = {"default": _database_of(DATABASE_URL) if DATABASE_URL else SQLITE}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},

@@ -1,5 +1,11 @@
 """A database that cannot be used: what operators are told, and what works without it."""
 
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import vault_pairs as pairs
 from django.db import IntegrityError, InterfaceError, OperationalError
@@ -9,6 +15,7 @@ from fleet import catalog, discovery, heats, outages
 from fleet.models import ExpertUse, Vault
 
 pytestmark = pytest.mark.django_db
+ROOT = Path(__file__).parents[2]
 FULL = OperationalError("database or disk is full")
 
 
@@ -47,6 +54,20 @@ def test_the_sentence_says_what_to_do(error, advice):
     assert told.startswith("The database cannot be used (")
     assert "\n" not in told
     assert "/" not in told.replace("manage.py", "")
+
+
+def test_a_database_server_that_does_not_answer_is_an_error_after_seconds():
+    """Every request waited with it, without end."""
+    pytest.importorskip("psycopg")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgres://smoe@127.0.0.1:{silent.getsockname()[1]}/smoe"
+        command = [sys.executable, "manage.py", "usage"]
+        done = subprocess.run(
+            command, cwd=ROOT, env=os.environ | {"DATABASE_URL": url}, capture_output=True, text=True, timeout=60
+        )
+    assert done.returncode == 1
+    assert "The database of DATABASE_URL cannot be used (" in done.stderr
+    assert "timeout expired" in done.stderr
 
 
 def test_a_rescan_of_the_admins_is_told_why_not(browser, fleet, worker, monkeypatch):
