@@ -31,6 +31,7 @@ EXPORTED_AT_ONCE = 500  # rows
 class RecordAdmin(admin.ModelAdmin):
     change_list_template = "admin/fleet/records.html"
     change_form_template = "admin/fleet/record.html"
+    delete_selected_confirmation_template = "admin/fleet/records_deletion.html"
     list_per_page = 50
     show_full_result_count = False
 

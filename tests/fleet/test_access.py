@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -231,6 +232,30 @@ def test_no_export_has_a_cell_that_runs(downloaded, before, sign):
     Generation.objects.create(time=timezone.now(), client_name=f"{before}{sign}cmd|' /C calc'!A0")
     text = downloaded("/admin/fleet/generation/export.csv")
     assert next(csv.DictReader(io.StringIO(text, newline="")))["client_name"] == f"'{before}{sign}cmd|' /C calc'!A0"
+
+
+def test_any_number_of_rows_can_be_deleted_at_once(admin_client):
+    """Of more than 1,000 the confirmation was a bare 400."""
+    now = timezone.now()
+    rows = [Generation(time=now, vault="a" if n else "b", finish_reason="stop") for n in range(1202)]
+    Generation.objects.bulk_create(rows)
+    first = Generation.objects.filter(vault="a").values_list("pk", flat=True)[:50]
+    chosen = {"action": "delete_selected", "select_across": "1", "index": "0", "_selected_action": list(first)}
+    page = admin_client.post("/admin/fleet/generation/?vault=a", chosen)
+    fields = dict(re.findall(r'name="([^"]+)" value="([^"]+)"', page.content.decode().partition("<form method=")[2]))
+    assert "1201" in page.content.decode()
+    assert admin_client.post("/admin/fleet/generation/?vault=a", fields).status_code == 302
+    assert [row.vault for row in Generation.objects.all()] == ["b"]
+
+
+def test_only_the_rows_that_were_ticked_are_deleted(admin_client):
+    now = timezone.now()
+    Generation.objects.bulk_create([Generation(time=now, finish_reason="stop") for _ in range(3)])
+    ticked = Generation.objects.first().pk
+    chosen = {"action": "delete_selected", "select_across": "0", "_selected_action": [ticked], "post": "yes"}
+    assert admin_client.post("/admin/fleet/generation/", chosen).status_code == 302
+    assert ticked not in Generation.objects.values_list("pk", flat=True)
+    assert Generation.objects.count() == 2
 
 
 def test_an_exports_details_are_json(downloaded):
