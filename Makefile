@@ -70,7 +70,7 @@ test-python: $(VENV)/.dev build/smoe-engine
 	@$(BIN)/python -m pytest -n 3 --dist loadfile
 
 test-postgres: $(VENV)/.dev  ## what touches the database, on a PostgreSQL of its own where there is one
-	@$(BIN)/python tests/with_postgres.py $(BIN)/python -m pytest tests/fleet/test_{access,admin,catalog,checks,commands,discovery,fleet_of_300,keys,tokenizers}.py
+	@$(BIN)/python tests/with_postgres.py $(BIN)/python -m pytest tests/fleet/test_{access,admin,catalog,checks,commands,discovery,fleet_of_300,keys,outages,tokenizers}.py
 
 # Native programs and the fuzz targets under the sanitizers.
 NATIVE := $(BIN)/cmake -S engine/native -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DSMOE_TESTS=ON
