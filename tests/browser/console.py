@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, Page, expect
 
+# A page whose list of vaults never comes.
+NO_FLEET = """fetch = ((ask) => (path, what) => path === "/v1/models" ? new Promise(() => {}) : ask(path, what))(fetch);
+undefined"""
+
 
 class Console:
     def __init__(self, page: Page):

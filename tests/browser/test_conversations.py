@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from .console import Console
+from .console import NO_FLEET, Console
 
 
 def titles(console):
@@ -58,9 +58,7 @@ def test_a_message_sent_before_the_fleet_is_known_goes_to_the_vault_that_was_cho
     console.page.locator("#model").click()
     console.page.get_by_role("menuitemradio", name="qwen3-30b-a3b").click()
     console.ask("say short")
-    console.page.add_init_script(
-        "fetch = ((ask) => (path, what) => path === '/v1/models' ? new Promise(() => {}) : ask(path, what))(fetch)"
-    )
+    console.page.add_init_script(NO_FLEET)
     console.page.reload()
     expect(console.messages).to_have_count(4)
     console.ask("say short")

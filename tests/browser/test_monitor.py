@@ -5,6 +5,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from .console import NO_FLEET
+
 
 def test_queue_position_is_told(console):
     console.send("say queued")
@@ -36,6 +38,15 @@ def test_switching_is_announced_and_shows_the_boot(console, stub):
     console.reply.locator(".monitor summary").click()
     expect(console.reply.locator(".monitor .boot dd")).to_have_text("2.1 s")
     expect(console.reply.locator(".monitor .stall dd")).to_have_text("0.21 s, 11% of prefill and decode")
+
+
+def test_a_switch_that_was_made_is_not_announced_again_before_the_fleet_is_read(console):
+    page = console.page
+    page.locator("#model").click()
+    page.get_by_role("menuitemradio", name="qwen3-30b-a3b").click()
+    page.evaluate(NO_FLEET)
+    console.ask("say boot")
+    expect(page.locator(".note")).to_have_text(["Switched to qwen3-30b-a3b: its first reply pays the cold boot."])
 
 
 def test_an_engine_that_is_down_leaves_no_vault_for_another(console, stub):

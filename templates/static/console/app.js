@@ -270,6 +270,7 @@ function finished(owner, node) {
   store.keepPartial(owner.id, node);
   save(owner).then(() => store.keepPartial(owner.id, null));
   announce(node.error ? `Error: ${node.error.message}` : `Reply ${node.status === "stopped" ? "stopped" : "finished"}, ${tokens(node.runs.at(-1).tokens)}`);
+  models.known = false; // which is active
   show();
   refresh();
 }

@@ -31,7 +31,7 @@ export class Models {
 
   /** Whether the engine leaves another vault for it. One that is down boots whichever is asked for. */
   switchesTo(model) {
-    return this.list.some((other) => other.active && other !== model);
+    return this.known && this.list.some((other) => other.active && other !== model);
   }
 
   anatomy(model) {
