@@ -42,7 +42,7 @@ const Flag kFlags[] = {
      {0, 1 << 20}},
     {"--chunk", "N", &Args::chunk, "most ids that prefill computes at once; 0: 512, up to 2048 where experts are streamed",
      {0, 1 << 16}},
-    {"--conversations", "N", &Args::conversations, "most conversations kept, within --kv-cache-mb", {1, 1024}},
+    {"--conversations", "N", &Args::conversations, "most conversations kept, within --kv-cache-mb (16)", {1, 1024}},
     {"--kv-cache-mb", "N", &Args::kv_cache_mb, "memory for conversations, one of full length at least; 0: 1/8 of all",
      {0, kMany}},
     {"--memory", "SIZE", &Args::memory, "for everything together, such as 6G or 800M (default: what is available)"},

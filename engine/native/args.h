@@ -18,7 +18,7 @@ struct Args {
   int tokens = 128, prompt = 512;
   bool json = false;
 
-  int ctx = 0, chunk = 0, conversations = 4;
+  int ctx = 0, chunk = 0, conversations = 16;
   std::string trunk = "auto", kv;
   int kv_cache_mb = 0;
   std::string memory;

@@ -94,6 +94,15 @@ def test_cancel_ends_a_prefill(start, golden):
     assert int(engine.generate(1, [7] * (done + 1), t=0).figures["cached"]) == done
 
 
+def test_a_dozen_conversations_in_turns_each_keep_their_prefix(tiny, prompt):
+    """As of agents side by side: the longest unused one goes first, which in turns is always the next."""
+    begun = [[first, *prompt] for first in range(12)]
+    for ids in begun:
+        assert tiny.generate(1, ids, t=0).figures["cached"] == "0"
+    for ids in begun:
+        assert tiny.generate(1, [*ids, 5], t=0).figures["cached"] == str(len(ids))
+
+
 def test_cancel_of_a_waiting_and_of_an_ended_generation(tiny, prompt, greedy):
     tiny.send(gen_line(200, prompt, id=1, **LONG), gen_line(5, prompt, id=2, t=0), "CANCEL 2")
     assert tiny.answer().finish == "length"
