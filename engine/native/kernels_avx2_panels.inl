@@ -8,6 +8,11 @@ constexpr int panel_groups = 8;       // groups of a row at a time: 8 or 16 KiB 
 constexpr int most_panel_tokens = 4;  // the sums of 4 tokens fill 8 of the 16 registers
 constexpr int fewest_panel_tokens = 3;
 
+// Whether steps hold the weights' integers w themselves, not raw codes.
+constexpr bool integer_steps(Storage storage, Numerics numerics) {
+  return numerics == Numerics::i16 || centred(storage, numerics);
+}
+
 constexpr int group_steps(Numerics numerics) { return numerics == Numerics::i16 ? 32 : 16; }
 
 template <Numerics N>
@@ -16,60 +21,68 @@ struct Panel {
   alignas(32) float scales[panel_groups][panel_rows_count];
 };
 
-// v: 8 rows of 8 dwords; becomes 8 columns.
-void transpose_dwords(__m256i* v) {
-  __m256i t[8];
-  for (int i = 0; i < 8; i += 2) {
-    t[i] = _mm256_unpacklo_epi32(v[i], v[i + 1]);
-    t[i + 1] = _mm256_unpackhi_epi32(v[i], v[i + 1]);
-  }
-  for (int i = 0; i < 8; i += 4) {
-    v[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
-    v[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
-    v[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
-    v[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-  // v[4 a + j], lane l: column 4 l + j of rows 4 a .. 4 a + 3.
-  for (int j = 0; j < 4; j++) {
-    t[j] = _mm256_permute2x128_si256(v[j], v[4 + j], 0x20);
-    t[4 + j] = _mm256_permute2x128_si256(v[j], v[4 + j], 0x31);
-  }
-  for (int i = 0; i < 8; i++) v[i] = t[i];
+// Four dwords of each of 8 rows as four columns: lane r of v[c] is dword c of row r.
+[[gnu::always_inline]] inline void load_columns(const std::uint8_t* const* rows, std::size_t at, __m256i* v) {
+  const auto load = [&](int row) { return _mm_loadu_si128(as_128(rows[row] + at)); };
+  const __m256i a = _mm256_set_m128i(load(4), load(0)), b = _mm256_set_m128i(load(5), load(1));
+  const __m256i c = _mm256_set_m128i(load(6), load(2)), d = _mm256_set_m128i(load(7), load(3));
+  const __m256i ab_low = _mm256_unpacklo_epi32(a, b), ab_high = _mm256_unpackhi_epi32(a, b);
+  const __m256i cd_low = _mm256_unpacklo_epi32(c, d), cd_high = _mm256_unpackhi_epi32(c, d);
+  v[0] = _mm256_unpacklo_epi64(ab_low, cd_low);
+  v[1] = _mm256_unpackhi_epi64(ab_low, cd_low);
+  v[2] = _mm256_unpacklo_epi64(ab_high, cd_high);
+  v[3] = _mm256_unpackhi_epi64(ab_high, cd_high);
 }
 
-// 32 bytes of a row's codes, of which `bytes` exist; zeros after them.
-__m256i load_rest(const std::uint8_t* codes, int bytes) {
-  return bytes >= 32 ? load_codes(codes) : _mm256_zextsi128_si256(_mm_loadu_si128(as_128(codes)));
+// Plane P of a column as a step has it: words are the weight's integer w, bytes as in plane().
+template <Storage S, Numerics N, int P>
+__m256i step_codes(__m256i column) {
+  if constexpr (N == Numerics::i8) return plane<S, N, P>(column);
+  constexpr int bits = 8 / planes(S), up = code_factor(S) - 1, mask = ((1 << bits) - 1) << up;
+  const __m256i shifted = P == 0 ? _mm256_slli_epi16(column, up) : _mm256_srli_epi16(column, bits * P - up);
+  return _mm256_sub_epi16(_mm256_and_si256(shifted, _mm256_set1_epi16(mask)), _mm256_set1_epi16(code_offset(S)));
 }
 
-// Column d of 32 bytes of codes that begin at group g, one half (8 rows) of the panel.
 template <Storage S, Numerics N, int P = 0>
-void store_column(__m256i column, int g, int dword, int half, Panel<N>& panel) {
+[[gnu::always_inline]] inline void store_column(__m256i column, __m256i (*steps)[2], int dword, int half) {
   constexpr int dwords = group_bytes(S) / 4;  // of a group in one row
-  panel.steps[g + dword / dwords][P * dwords + dword % dwords][half] = plane<S, N, P>(column);
-  if constexpr (P + 1 < code_planes(S, N)) store_column<S, N, P + 1>(column, g, dword, half, panel);
+  steps[P * dwords + dword][half] = step_codes<S, N, P>(column);
+  if constexpr (P + 1 < code_planes(S, N)) store_column<S, N, P + 1>(column, steps, dword, half);
+}
+
+void store_scales(const std::uint16_t* scales, const int* rows, int groups, int row_groups, float (*out)[panel_rows_count]) {
+  Vec v[8];
+  for (int i = 0; i < 8; i++) {
+    std::uint16_t halves[panel_groups] = {};
+    __builtin_memcpy(halves, scales + std::size_t(rows[i]) * row_groups, groups * sizeof *halves);
+    v[i] = load_f16(halves);
+  }
+  transpose(v);
+  for (int g = 0; g < groups; g++) store_f32(out[g], v[g]);
+}
+
+// Fills one half (8 rows) of the panel with `groups` groups of the rows named.
+template <Storage S, Numerics N>
+void fill_half(const std::uint8_t* codes, const std::uint16_t* scales, const int* rows, int half, int groups, int row_groups,
+               Panel<N>& panel) {
+  const std::uint8_t* row_codes[8];
+  for (int i = 0; i < 8; i++) row_codes[i] = codes + std::size_t(rows[i]) * row_groups * group_bytes(S);
+  for (int g = 0; g < groups; g++)
+    for (int at = 0; at < group_bytes(S); at += 16) {
+      __m256i v[4];
+      load_columns(row_codes, std::size_t(g) * group_bytes(S) + at, v);
+      for (int c = 0; c < 4; c++) store_column<S, N>(v[c], panel.steps[g], at / 4 + c, half);
+    }
+  store_scales(scales, rows, groups, row_groups, reinterpret_cast<float(*)[panel_rows_count]>(panel.scales[0] + half * 8));
 }
 
 // Fills the panel with `groups` groups of 16 rows; `rows` of them exist, the others repeat the last.
 template <Storage S, Numerics N>
 void fill_panel(const std::uint8_t* codes, const std::uint16_t* scales, int rows, int groups, int row_groups,
                 Panel<N>& panel) {
-  const std::size_t row_bytes = std::size_t(row_groups) * group_bytes(S);
-  const int bytes = groups * group_bytes(S);
-  for (int at = 0; at < bytes; at += 32)
-    for (int half = 0; half < 2; half++) {
-      __m256i v[8];
-      for (int i = 0; i < 8; i++) {
-        const int row = half * 8 + i < rows ? half * 8 + i : rows - 1;
-        v[i] = load_rest(codes + row * row_bytes + at, bytes - at);
-      }
-      transpose_dwords(v);
-      for (int d = 0; d < 8; d++)
-        store_column<S, N>(v[d], at / group_bytes(S), at % group_bytes(S) / 4 + d, half, panel);
-    }
-  for (int row = 0; row < panel_rows_count; row++)
-    for (int g = 0; g < groups; g++)
-      panel.scales[g][row] = scale_of(scales[std::size_t(row < rows ? row : rows - 1) * row_groups + g]);
+  int row[panel_rows_count];
+  for (int i = 0; i < panel_rows_count; i++) row[i] = i < rows ? i : rows - 1;
+  for (int half = 0; half < 2; half++) fill_half<S, N>(codes, scales, row + half * 8, half, groups, row_groups, panel);
 }
 
 // T tokens' prepared activations for the groups of a panel. Tokens are `stride` bytes apart.
@@ -89,29 +102,43 @@ struct PanelActivations {
 // How many sums of neighbouring byte products are added in words before they are widened.
 constexpr int narrow_steps(Storage storage) { return storage == Storage::q8 ? 1 : 8; }
 
-// Adds the products of one plane of a group, `dwords` steps, to sums[token][half of the rows]. Called, it would
-// pass sums by memory.
+// Adds the products of `steps` steps to sums[token][half of the rows]: in dwords for 16-bit activations, in words for
+// 8-bit ones. Called, it would pass sums by memory.
+template <Storage S, Numerics N, int T, int steps_count>
+[[gnu::always_inline]] inline void add_steps(__m256i (*sums)[2], const __m256i (*steps)[2], const PanelActivations& x,
+                                             const char* codes) {
+#pragma GCC unroll 8
+  for (int i = 0; i < steps_count; i++) {
+    const __m256i w[2] = {in_register(steps[i][0]), in_register(steps[i][1])};
+    for (int t = 0; t < T; t++) {
+      const __m256i q = x.spread_dword(codes, t, i * 4);
+      for (int half = 0; half < 2; half++) {
+        __m256i& sum = sums[t][half];
+        if constexpr (N == Numerics::i16) sum = in_register(_mm256_add_epi32(sum, _mm256_madd_epi16(w[half], q)));
+        else sum = in_register(_mm256_add_epi16(sum, byte_pairs<S>(w[half], q)));
+      }
+    }
+  }
+}
+
+// Adds the products of one plane of a group to sums[token][half of the rows], in dwords.
 template <Storage S, Numerics N, int T>
 [[gnu::always_inline]] inline void add_plane(__m256i (*sums)[2], const __m256i (*steps)[2], const PanelActivations& x,
                                              const char* codes) {
   constexpr int dwords = group_bytes(S) / 4;
-  constexpr int together = N == Numerics::i16 ? 1 : narrow_steps(S) < dwords ? narrow_steps(S) : dwords;
+  constexpr int together = N == Numerics::i8 && S == Storage::q8 ? 1 : dwords < 8 ? dwords : 8;
+#pragma GCC unroll 1
   for (int d = 0; d < dwords; d += together) {
-    __m256i words[T][2];  // 8 bits: sums that still fit
-    for (int t = 0; t < T; t++) words[t][0] = words[t][1] = _mm256_setzero_si256();
-    for (int i = 0; i < together; i++)
-      for (int t = 0; t < T; t++) {
-        const __m256i q = x.spread_dword(codes, t, (d + i) * 4);
-        for (int half = 0; half < 2; half++) {
-          const __m256i w = steps[d + i][half];
-          if constexpr (N == Numerics::i16) sums[t][half] = _mm256_add_epi32(sums[t][half], _mm256_madd_epi16(w, q));
-          else words[t][half] = _mm256_add_epi16(words[t][half], byte_pairs<S>(w, q));
-        }
-      }
-    if constexpr (N == Numerics::i8)
+    if constexpr (N == Numerics::i16) {
+      add_steps<S, N, T, together>(sums, steps + d, x, codes + d * 4);
+    } else {
+      __m256i words[T][2];  // sums that still fit
+      for (int t = 0; t < T; t++) words[t][0] = words[t][1] = _mm256_setzero_si256();
+      add_steps<S, N, T, together>(words, steps + d, x, codes + d * 4);
       for (int t = 0; t < T; t++)
         for (int half = 0; half < 2; half++)
           sums[t][half] = _mm256_add_epi32(sums[t][half], add_pairs(words[t][half]));
+    }
   }
 }
 
@@ -131,9 +158,10 @@ void panel_tile(const Panel<N>& panel, int groups, const PanelActivations& x, bo
                          x.codes + group_at<S, N>(g) + p * unit_bytes);
     for (int t = 0; t < T; t++) {
       const __m256 step = _mm256_castsi256_ps(x.spread_dword(x.scales, t, g * 4));
-      const __m256i offset = centred(S, N) ? _mm256_setzero_si256() : x.spread_dword(x.offsets, t, g * 4);
       for (int half = 0; half < 2; half++) {
-        const __m256i product = _mm256_add_epi32(_mm256_slli_epi32(sums[t][half], code_factor(S) - 1), offset);
+        __m256i product = sums[t][half];
+        if constexpr (!integer_steps(S, N))
+          product = _mm256_add_epi32(_mm256_slli_epi32(product, code_factor(S) - 1), x.spread_dword(x.offsets, t, g * 4));
         total[t][half] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(product), step),
                                          _mm256_load_ps(panel.scales[g] + half * 8), total[t][half]);
       }

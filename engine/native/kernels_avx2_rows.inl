@@ -27,84 +27,152 @@ __m256i byte_pairs(__m256i w, __m256i q) {
 
 __m256i add_pairs(__m256i words) { return _mm256_madd_epi16(words, _mm256_set1_epi16(1)); }
 
-// Sums over 32 bytes of codes, by lanes: in words for 8-bit activations, in dwords for 16-bit ones.
+// A value that is in a register here. GCC else moves sums about: it makes many products before it adds the first, keeps
+// them on the stack, and reads again what it had.
+[[gnu::always_inline]] inline __m256i in_register(__m256i v) {
+  asm("" : "+x"(v));
+  return v;
+}
+
+// Sums over 32 bytes of codes from plane P on, added to what the planes before gave: in words for 8-bit activations, in
+// dwords for 16-bit ones.
 template <Storage S, Numerics N, int P = 0>
-__m256i plane_sums(__m256i codes, const std::int8_t* q) {
+[[gnu::always_inline]] inline __m256i plane_sums(__m256i codes, const std::int8_t* q, __m256i before = _mm256_setzero_si256()) {
   const __m256i w = plane<S, N, P>(codes), x = load_codes(q + P * unit_bytes);
-  const __m256i sums = N == Numerics::i16 ? _mm256_madd_epi16(w, x) : byte_pairs<S>(w, x);
-  if constexpr (P + 1 == code_planes(S, N)) return sums;
-  else if constexpr (N == Numerics::i16) return _mm256_add_epi32(sums, plane_sums<S, N, P + 1>(codes, q));
-  else return _mm256_add_epi16(sums, plane_sums<S, N, P + 1>(codes, q));
+  __m256i sums = N == Numerics::i16 ? _mm256_madd_epi16(w, x) : byte_pairs<S>(w, x);
+  if constexpr (P > 0) sums = in_register(N == Numerics::i16 ? _mm256_add_epi32(before, sums) : _mm256_add_epi16(before, sums));
+  if constexpr (P + 1 < code_planes(S, N)) return plane_sums<S, N, P + 1>(codes, q, sums);
+  else return sums;
 }
 
 template <Storage S, Numerics N>
-__m256i lane_sums(__m256i codes, const std::int8_t* q) {
+[[gnu::always_inline]] inline __m256i lane_sums(__m256i codes, const std::int8_t* q) {
   const __m256i sums = plane_sums<S, N>(codes, q);
   return N == Numerics::i16 ? sums : add_pairs(sums);
 }
 
-__m128i add_halves(__m256i v) { return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)); }
+constexpr int row_tile_count = 4;  // rows whose sums fill a 128-bit lane
+constexpr int row_groups_together = 8;
 
-// The sums over the eight lanes of each of four vectors.
-__m128i sum_each(const __m256i* v) {
-  return add_halves(_mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3])));
+// Of code bytes: a row's are asked for so far ahead of their use, into the second-level cache. On a Zen 3, whose memory answers late,
+// 2560 gave 20 GB/s of 8-bit codes where 6144 gives 27.
+constexpr int codes_ahead = 6144;
+
+// Each row's eight sums added up: the first lane has those of the first four vectors' low halves, the second of their high ones.
+[[gnu::always_inline]] inline __m256i add_lanes(const __m256i* v) {
+  return _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
 }
 
-// Sums over the codes of n <= 4 groups from g on.
+// The sums over raw or centred codes of group g (first lane) and g + 1 (second) of four rows, whose codes of group g begin at
+// rows[i] + at. `both`: whether there is a group g + 1; nothing of it is read otherwise.
 template <Storage S, Numerics N>
-__m128i group_sums(const std::uint8_t* codes, int n, const std::int8_t* q, int g) {
-  __m256i sums[4];
-  for (int i = 0; i < 4; i++) {
-    const std::uint8_t* group = codes + i * group_bytes(S);
-    const std::int8_t* x = q + group_at<S, N>(g + i);
-    sums[i] = i < n ? lane_sums<S, N>(load_codes(group), x) : _mm256_setzero_si256();
-    if (S == Storage::q8 && i < n)
-      sums[i] = _mm256_add_epi32(sums[i], lane_sums<S, N>(load_codes(group + 32), x + 32));
+[[gnu::always_inline]] inline __m256i pair_sums(const std::uint8_t* const* rows, std::size_t at, bool both, const std::int8_t* codes,
+                                                int g) {
+  __m256i v[2][row_tile_count];
+  if constexpr (S == Storage::q2) {
+    for (int i = 0; i < row_tile_count; i++) {
+      const __m256i pair = both ? load_codes(rows[i] + at) : _mm256_zextsi128_si256(_mm_loadu_si128(as_128(rows[i] + at)));
+      v[0][i] = lane_sums<S, N>(pair, codes + group_at<S, N>(g));
+    }
+    return add_lanes(v[0]);
   }
-  return sum_each(sums);
-}
-
-// Two groups of 2-bit codes share 32 bytes, one a 128-bit lane; g is a multiple of four.
-template <Numerics N>
-__m128i paired_group_sums(const std::uint8_t* codes, int n, const std::int8_t* q, int g) {
-  __m256i sums[2];
-  for (int i = 0; i < 4; i += 2) {
-    const std::uint8_t* pair = codes + i * 16;
-    const __m256i bytes = i + 1 < n ? load_codes(pair)
-                          : i < n   ? _mm256_zextsi128_si256(_mm_loadu_si128(as_128(pair)))
-                                    : _mm256_setzero_si256();
-    sums[i / 2] = lane_sums<Storage::q2, N>(bytes, q + group_at<Storage::q2, N>(g + i));
+  for (int k = 0; k < 2; k++) {
+    const std::int8_t* const q = codes + group_at<S, N>(g + (both ? k : 0));
+    for (int i = 0; i < row_tile_count; i++) {
+      const std::uint8_t* const group = rows[i] + at + (both ? k : 0) * group_bytes(S);
+      v[k][i] = lane_sums<S, N>(load_codes(group), q);
+      if constexpr (S == Storage::q8) v[k][i] = _mm256_add_epi32(v[k][i], lane_sums<S, N>(load_codes(group + 32), q + 32));
+    }
   }
-  const __m256i halves = _mm256_hadd_epi32(sums[0], sums[1]);
-  const __m256i even_odd = _mm256_hadd_epi32(halves, halves);  // groups 0 2 0 2, then 1 3 1 3
-  return _mm_unpacklo_epi32(_mm256_castsi256_si128(even_odd), _mm256_extracti128_si256(even_odd, 1));
+  const __m256i first = add_lanes(v[0]), second = add_lanes(v[1]);
+  return _mm256_add_epi32(_mm256_permute2x128_si256(first, second, 0x20), _mm256_permute2x128_si256(first, second, 0x31));
+}
+
+// x[0] in the first lane, x[1] in the second.
+[[gnu::always_inline]] inline __m256 spread_pair(const float* x) {
+  const __m256 pair = _mm256_castpd_ps(_mm256_broadcast_sd(reinterpret_cast<const double*>(x)));
+  return _mm256_permutevar_ps(pair, _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
+}
+
+// float(D) * (a / d) of groups g and g + 1 of four rows.
+template <Storage S, Numerics N>
+[[gnu::always_inline]] inline __m256 pair_products(const std::uint8_t* const* rows, std::size_t at, bool both, const PreparedRow& x,
+                                                   int g) {
+  __m256i sums = pair_sums<S, N>(rows, at, both, x.codes, g);
+  if constexpr (!centred(S, N)) {
+    const __m256 offsets = spread_pair(reinterpret_cast<const float*>(x.offsets + g));
+    sums = _mm256_add_epi32(_mm256_slli_epi32(sums, code_factor(S) - 1), _mm256_castps_si256(offsets));
+  }
+  return _mm256_mul_ps(_mm256_cvtepi32_ps(sums), spread_pair(x.scales + g));
+}
+
+// Scales of up to eight groups: out[i] has those of group 2 i of four rows in its first lane, of 2 i + 1 in its second.
+[[gnu::always_inline]] inline void spread_scales(const std::uint16_t* const* rows, int g, int n, __m256* out) {
+  __m128i v[row_tile_count];
+  for (int i = 0; i < row_tile_count; i++) {
+    if (n == row_groups_together) {
+      v[i] = _mm_loadu_si128(as_128(rows[i] + g));
+    } else {
+      std::uint16_t some[row_groups_together] = {};
+      __builtin_memcpy(some, rows[i] + g, n * sizeof *some);
+      v[i] = _mm_loadu_si128(as_128(some));
+    }
+  }
+  const __m128i low_a = _mm_unpacklo_epi16(v[0], v[1]), low_b = _mm_unpacklo_epi16(v[2], v[3]);
+  const __m128i high_a = _mm_unpackhi_epi16(v[0], v[1]), high_b = _mm_unpackhi_epi16(v[2], v[3]);
+  out[0] = _mm256_cvtph_ps(_mm_unpacklo_epi32(low_a, low_b));
+  out[1] = _mm256_cvtph_ps(_mm_unpackhi_epi32(low_a, low_b));
+  out[2] = _mm256_cvtph_ps(_mm_unpacklo_epi32(high_a, high_b));
+  out[3] = _mm256_cvtph_ps(_mm_unpackhi_epi32(high_a, high_b));
+}
+
+// Four rows of a matrix; where fewer exist, the last stands for the others.
+template <Storage S>
+struct RowTile {
+  const std::uint8_t* codes[row_tile_count];
+  const std::uint16_t* scales[row_tile_count];
+
+  RowTile(const Matrix& w, int row, int rows, int groups) {
+    for (int i = 0; i < row_tile_count; i++) {
+      const std::size_t first = std::size_t(row + (i < rows ? i : rows - 1)) * groups;
+      codes[i] = static_cast<const std::uint8_t*>(w.data) + first * group_bytes(S);
+      scales[i] = w.scales + first;
+    }
+  }
+};
+
+// The rows' sums with n <= 8 groups added, from group g on, one group after the other.
+template <Storage S, Numerics N>
+[[gnu::always_inline]] inline __m128 add_row_groups(const RowTile<S>& tile, int g, int n, const PreparedRow& x, __m128 total) {
+  __m256 scales[row_groups_together / 2];
+  spread_scales(tile.scales, g, n, scales);
+  for (int i = 0; i < n; i += 2) {
+    const std::size_t at = std::size_t(g + i) * group_bytes(S);
+    for (int row = 0; row < row_tile_count; row++)
+      for (int byte = 0; byte < 2 * group_bytes(S); byte += 64) __builtin_prefetch(tile.codes[row] + at + codes_ahead + byte, 0, 2);
+    const __m256 products = pair_products<S, N>(tile.codes, at, i + 1 < n, x, g + i);
+    total = _mm_fmadd_ps(_mm256_castps256_ps128(products), _mm256_castps256_ps128(scales[i / 2]), total);
+    if (i + 1 < n) total = _mm_fmadd_ps(_mm256_extractf128_ps(products, 1), _mm256_extractf128_ps(scales[i / 2], 1), total);
+  }
+  return total;
 }
 
 template <Storage S, Numerics N>
-__m128i quad_sums(const std::uint8_t* codes, int n, const PreparedRow& x, int g) {
-  __m128i sums;
-  if constexpr (S == Storage::q2) sums = paired_group_sums<N>(codes, n, x.codes, g);
-  else sums = group_sums<S, N>(codes, n, x.codes, g);
-  if constexpr (centred(S, N)) return sums;
-  return _mm_add_epi32(_mm_slli_epi32(sums, code_factor(S) - 1), _mm_loadu_si128(as_128(x.offsets + g)));
+void rows_of_four(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
+  const PreparedLayout layout = prepared_layout(S, N, w.cols);
+  for (int r = row0; r < row1; r += row_tile_count) {
+    const int rows = row1 - r < row_tile_count ? row1 - r : row_tile_count;
+    const RowTile<S> tile(w, r, rows, layout.groups);
+    for (int t = 0; t < x.tokens; t++) {
+      const PreparedRow token = prepared_row(x.prepared, layout, t);
+      __m128 total = _mm_setzero_ps();
+      int g = 0;
+      for (; g + row_groups_together <= layout.groups; g += row_groups_together)
+        total = add_row_groups<S, N>(tile, g, row_groups_together, token, total);
+      if (g < layout.groups) total = add_row_groups<S, N>(tile, g, layout.groups - g, token, total);
+      float sums[row_tile_count];
+      _mm_storeu_ps(sums, total);
+      for (int i = 0; i < rows; i++) y[t * ldy + r + i] = sums[i];
+    }
+  }
 }
-
-using Quad = __m128;
-Quad quad_zero() { return _mm_setzero_ps(); }
-Quad quad_fma(Quad a, Quad b, Quad c) { return _mm_fmadd_ps(a, b, c); }
-void quad_store(float* x, Quad v) { _mm_storeu_ps(x, v); }
-void transpose_quads(Quad* v) { _MM_TRANSPOSE4_PS(v[0], v[1], v[2], v[3]); }
-
-Quad quad_scales(const std::uint16_t* scales, int n) {
-  if (n == 4) return _mm_cvtph_ps(_mm_loadl_epi64(as_128(scales)));
-  std::uint16_t padded[4] = {};
-  for (int i = 0; i < n; i++) padded[i] = scales[i];
-  return _mm_cvtph_ps(_mm_loadl_epi64(as_128(padded)));
-}
-
-template <Storage S, Numerics N>
-Quad quad_products(const std::uint8_t* codes, int n, const PreparedRow& x, int g) {
-  return _mm_mul_ps(_mm_cvtepi32_ps(quad_sums<S, N>(codes, n, x, g)), _mm_loadu_ps(x.scales + g));
-}
-
-#include "kernels_quads.inl"
