@@ -50,39 +50,40 @@ template <Storage S, Numerics N, int P = 0>
   if constexpr (P + 1 < code_planes(S, N)) store_column<S, N, P + 1>(column, steps, dword, half);
 }
 
-void store_scales(const std::uint16_t* scales, const int* rows, int groups, int row_groups, float (*out)[panel_rows_count]) {
+// The scales of 8 rows' groups, turned: each group's eight side by side, panel_rows_count floats from the last's.
+void store_scales(const std::uint16_t* const* rows, int groups, float* out) {
   Vec v[8];
   for (int i = 0; i < 8; i++) {
-    std::uint16_t halves[panel_groups] = {};
-    __builtin_memcpy(halves, scales + std::size_t(rows[i]) * row_groups, groups * sizeof *halves);
-    v[i] = load_f16(halves);
+    std::uint16_t some[panel_groups] = {};
+    if (groups < panel_groups)
+      for (int g = 0; g < groups; g++) some[g] = rows[i][g];
+    v[i] = load_f16(groups < panel_groups ? some : rows[i]);
   }
   transpose(v);
-  for (int g = 0; g < groups; g++) store_f32(out[g], v[g]);
-}
-
-// Fills one half (8 rows) of the panel with `groups` groups of the rows named.
-template <Storage S, Numerics N>
-void fill_half(const std::uint8_t* codes, const std::uint16_t* scales, const int* rows, int half, int groups, int row_groups,
-               Panel<N>& panel) {
-  const std::uint8_t* row_codes[8];
-  for (int i = 0; i < 8; i++) row_codes[i] = codes + std::size_t(rows[i]) * row_groups * group_bytes(S);
-  for (int g = 0; g < groups; g++)
-    for (int at = 0; at < group_bytes(S); at += 16) {
-      __m256i v[4];
-      load_columns(row_codes, std::size_t(g) * group_bytes(S) + at, v);
-      for (int c = 0; c < 4; c++) store_column<S, N>(v[c], panel.steps[g], at / 4 + c, half);
-    }
-  store_scales(scales, rows, groups, row_groups, reinterpret_cast<float(*)[panel_rows_count]>(panel.scales[0] + half * 8));
+  for (int g = 0; g < groups; g++) store_f32(out + g * panel_rows_count, v[g]);
 }
 
 // Fills the panel with `groups` groups of 16 rows; `rows` of them exist, the others repeat the last.
 template <Storage S, Numerics N>
 void fill_panel(const std::uint8_t* codes, const std::uint16_t* scales, int rows, int groups, int row_groups,
                 Panel<N>& panel) {
-  int row[panel_rows_count];
-  for (int i = 0; i < panel_rows_count; i++) row[i] = i < rows ? i : rows - 1;
-  for (int half = 0; half < 2; half++) fill_half<S, N>(codes, scales, row + half * 8, half, groups, row_groups, panel);
+  for (int half = 0; half < 2; half++) {
+    const std::uint8_t* row_codes[8];
+    const std::uint16_t* row_scales[8];
+    for (int i = 0; i < 8; i++) {
+      const int row = half * 8 + i;
+      const std::size_t first = std::size_t(row < rows ? row : rows - 1) * row_groups;
+      row_codes[i] = codes + first * group_bytes(S);
+      row_scales[i] = scales + first;
+    }
+    for (int g = 0; g < groups; g++)
+      for (int at = 0; at < group_bytes(S); at += 16) {
+        __m256i v[4];
+        load_columns(row_codes, std::size_t(g) * group_bytes(S) + at, v);
+        for (int c = 0; c < 4; c++) store_column<S, N>(v[c], panel.steps[g], at / 4 + c, half);
+      }
+    store_scales(row_scales, groups, panel.scales[0] + half * 8);
+  }
 }
 
 // T tokens' prepared activations for the groups of a panel. Tokens are `stride` bytes apart.

@@ -14,6 +14,7 @@ __m256i plane(__m256i codes) {
   if constexpr (centred(S, N)) return _mm256_xor_si256(codes, _mm256_set1_epi8(char(0x80)));
   constexpr int bits = 8 / planes(S), mask = (1 << bits) - 1;
   const __m256i shifted = _mm256_srli_epi16(codes, bits * P);
+  if constexpr (N == Numerics::i16 && bits * (P + 1) == 16) return shifted;  // no other code is left in the word
   return _mm256_and_si256(shifted, N == Numerics::i16 ? _mm256_set1_epi16(mask) : _mm256_set1_epi8(char(mask)));
 }
 
@@ -52,7 +53,7 @@ template <Storage S, Numerics N>
 }
 
 constexpr int row_tile_count = 4;  // rows whose sums fill a 128-bit lane
-constexpr int row_groups_together = 8;
+constexpr int row_groups_together = 4;
 
 // Of code bytes: a row's are asked for so far ahead of their use, into the second-level cache. On a Zen 3, whose memory answers late,
 // 2560 gave 20 GB/s of 8-bit codes where 6144 gives 27.
@@ -106,24 +107,18 @@ template <Storage S, Numerics N>
   return _mm256_mul_ps(_mm256_cvtepi32_ps(sums), spread_pair(x.scales + g));
 }
 
-// Scales of up to eight groups: out[i] has those of group 2 i of four rows in its first lane, of 2 i + 1 in its second.
+// Scales of n <= 4 groups: out[i] has those of group 2 i of four rows in its first lane, of 2 i + 1 in its second.
 [[gnu::always_inline]] inline void spread_scales(const std::uint16_t* const* rows, int g, int n, __m256* out) {
   __m128i v[row_tile_count];
   for (int i = 0; i < row_tile_count; i++) {
-    if (n == row_groups_together) {
-      v[i] = _mm_loadu_si128(as_128(rows[i] + g));
-    } else {
-      std::uint16_t some[row_groups_together] = {};
-      __builtin_memcpy(some, rows[i] + g, n * sizeof *some);
-      v[i] = _mm_loadu_si128(as_128(some));
-    }
+    std::uint16_t some[row_groups_together] = {};
+    if (n < row_groups_together)
+      for (int k = 0; k < n; k++) some[k] = rows[i][g + k];
+    v[i] = _mm_loadl_epi64(as_128(n < row_groups_together ? some : rows[i] + g));
   }
-  const __m128i low_a = _mm_unpacklo_epi16(v[0], v[1]), low_b = _mm_unpacklo_epi16(v[2], v[3]);
-  const __m128i high_a = _mm_unpackhi_epi16(v[0], v[1]), high_b = _mm_unpackhi_epi16(v[2], v[3]);
-  out[0] = _mm256_cvtph_ps(_mm_unpacklo_epi32(low_a, low_b));
-  out[1] = _mm256_cvtph_ps(_mm_unpackhi_epi32(low_a, low_b));
-  out[2] = _mm256_cvtph_ps(_mm_unpacklo_epi32(high_a, high_b));
-  out[3] = _mm256_cvtph_ps(_mm_unpackhi_epi32(high_a, high_b));
+  const __m128i a = _mm_unpacklo_epi16(v[0], v[1]), b = _mm_unpacklo_epi16(v[2], v[3]);
+  out[0] = _mm256_cvtph_ps(_mm_unpacklo_epi32(a, b));
+  out[1] = _mm256_cvtph_ps(_mm_unpackhi_epi32(a, b));
 }
 
 // Four rows of a matrix; where fewer exist, the last stands for the others.
@@ -141,7 +136,7 @@ struct RowTile {
   }
 };
 
-// The rows' sums with n <= 8 groups added, from group g on, one group after the other.
+// The rows' sums with n <= 4 groups added, from group g on, one group after the other.
 template <Storage S, Numerics N>
 [[gnu::always_inline]] inline __m128 add_row_groups(const RowTile<S>& tile, int g, int n, const PreparedRow& x, __m128 total) {
   __m256 scales[row_groups_together / 2];
