@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from .models import Vault
+from .shatter.tokenizer import VOCABULARIES
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "config.json")
-# transformers makes a tokenizer from any of these.
-VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 LARGEST_JSON = 256 << 20  # bytes
 PADDED_AT_MOST = 1.5  # embeddings are padded to round sizes; a vocabulary larger than this belongs to another model
 

@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from fleet.tokenizers import VOCABULARIES
 from fleet.vaultfile.config import token_ids
 
 CONFIGS = ("config.json", "generation_config.json")
@@ -16,6 +15,7 @@ FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"),
 )
+VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")  # transformers reads any of these
 NAMED_TEMPLATES = "additional_chat_templates/*.jinja"  # of a tokenizer with several, beside chat_template.jinja
 
 

@@ -344,6 +344,16 @@ def test_sigterm_leaves_nothing(source, tmp_path):
     assert not list(out.iterdir())
 
 
+@pytest.mark.parametrize("package", ["shatter", "vaultfile"])
+def test_formats_are_read_without_django(package):
+    """Reading and writing vaults is a library: what imports it needs no settings and no database."""
+    modules = [f"fleet.{package}.{path.stem}" for path in sorted((BASE_DIR / "fleet" / package).glob("*.py"))]
+    script = f"import sys, {', '.join(modules)}\nprint(*(name for name in sys.modules if name.startswith('django')))"
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    done = subprocess.run([sys.executable, "-c", script], cwd=BASE_DIR, env=environment, capture_output=True, text=True)
+    assert done.stdout == "\n", done.stderr
+
+
 def test_verify_and_upgrade_take_ids(shatter, fleet_dir, capsys):
     smoe, _ = shatter()
     with open(smoe, "r+b") as file:
