@@ -121,10 +121,11 @@ class Exchange:
         self.id = request_id(self.headers)
         self.protocol = endpoint.protocol_of(scope["path"], self.headers)
         self.policy = AccessPolicy.from_settings()
-        self.begun = False
+        self.begun = self.streaming = False
         self.stopping = False  # the server ends, not the client
         self.last_sent = self.breathed = 0.0
-        self.writing = asyncio.Lock()
+        self.now = asyncio.get_running_loop().time
+        self.beginning = asyncio.Lock()
 
     async def run(self, body: bytes, body_bytes: int) -> None:
         logs.request_id.set(self.id)
@@ -205,26 +206,27 @@ class Exchange:
         await self._end_stream()
 
     async def _end_stream(self) -> None:
-        async with self.writing:
-            await self.send({"type": "http.response.body", "body": b""})
+        await self.send({"type": "http.response.body", "body": b""})
 
     async def _write(self, chunk: bytes) -> None:
         if not chunk:
             return
-        async with self.writing:
+        if not self.streaming:
+            await self._begin_stream()
+        self.last_sent = self.now()
+        await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
+        # Lets the transport write: a source that never waits would delay its first chunk. A turn of the loop for each
+        # would cost more than the chunk.
+        if self.last_sent - self.breathed >= BREATH_SECONDS:
+            self.breathed = self.last_sent
+            await asyncio.sleep(0)
+
+    async def _begin_stream(self) -> None:
+        """Once, whoever comes first: the source's first chunk, or what keeps the connection alive until then."""
+        async with self.beginning:
             if not self.begun:
                 await self._begin(200, sse.HEADERS)
-            self.last_sent = asyncio.get_running_loop().time()
-            await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await self._breathe()
-
-    async def _breathe(self) -> None:
-        """Lets the transport write: a source that never waits would delay its first chunk. A turn of the loop for each
-        would cost more than the chunk."""
-        now = asyncio.get_running_loop().time()
-        if now - self.breathed >= BREATH_SECONDS:
-            self.breathed = now
-            await asyncio.sleep(0)
+        self.streaming = True
 
     async def _keep_alive(self, answer: StreamAnswer) -> None:
         """Begins the response when its first chunk is late, then fills every silence."""
@@ -233,10 +235,9 @@ class Exchange:
             await asyncio.wait_for(answer.accepted.wait(), LONGEST_HOLD_SECONDS)
         if not self.begun:
             await self._write(answer.opening())
-        now = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(max(0.0, self.last_sent + KEEP_ALIVE_SECONDS - now()))
-            if now() >= self.last_sent + KEEP_ALIVE_SECONDS:
+            await asyncio.sleep(max(0.0, self.last_sent + KEEP_ALIVE_SECONDS - self.now()))
+            if self.now() >= self.last_sent + KEEP_ALIVE_SECONDS:
                 await self._write(answer.keep_alive())
 
 
