@@ -185,28 +185,35 @@ __m256i first_lanes(int n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
+// Panels of up to 64 rows meet 64 tokens before the next 64: the tokens' activations, half a megabyte of 512, come from
+// the second-level cache for all but the first of them.
 template <Storage S, Numerics N>
 void panel_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
+  constexpr int most_panels = 4, tokens_together = 64;
   const PreparedLayout layout = prepared_layout(S, N, w.cols);
   const auto* codes = static_cast<const std::uint8_t*>(w.data);
   const auto* prepared = static_cast<const char*>(x.prepared);
-  Panel<N> panel;
-  for (int r = row0; r < row1; r += panel_rows_count) {
-    const int rows = row1 - r < panel_rows_count ? row1 - r : panel_rows_count;
-    const __m256i masks[2] = {first_lanes(rows), first_lanes(rows - 8)};
+  Panel<N> panels[most_panels];
+  for (int r0 = row0; r0 < row1; r0 += most_panels * panel_rows_count)
     for (int g = 0; g < layout.groups; g += panel_groups) {
       const int groups = layout.groups - g < panel_groups ? layout.groups - g : panel_groups;
-      const std::size_t first_group = std::size_t(r) * layout.groups + g;
-      fill_panel<S, N>(codes + first_group * group_bytes(S), w.scales + first_group, rows, groups, layout.groups,
-                       panel);
-      for (int t = 0; t < x.tokens; t += most_panel_tokens) {
-        const char* token = prepared + t * layout.bytes;
-        const PanelActivations part{token + group_at<S, N>(g), token + layout.scales_at + g * sizeof(float),
-                                    token + layout.offsets_at + g * sizeof(std::int32_t), layout.bytes};
-        panel_tokens<S, N>(x.tokens - t, panel, groups, part, g > 0, masks, y + t * ldy + r, ldy);
-      }
+      for (int t0 = 0; t0 < x.tokens; t0 += tokens_together)
+        for (int p = 0; p < most_panels && r0 + p * panel_rows_count < row1; p++) {
+          const int r = r0 + p * panel_rows_count, rows = row1 - r < panel_rows_count ? row1 - r : panel_rows_count;
+          const __m256i masks[2] = {first_lanes(rows), first_lanes(rows - 8)};
+          const std::size_t first_group = std::size_t(r) * layout.groups + g;
+          Panel<N>& panel = panels[x.tokens > tokens_together ? p : 0];  // one that is used once stays in the first level
+          if (t0 == 0)
+            fill_panel<S, N>(codes + first_group * group_bytes(S), w.scales + first_group, rows, groups, layout.groups, panel);
+          const int end = x.tokens - t0 < tokens_together ? x.tokens : t0 + tokens_together;
+          for (int t = t0; t < end; t += most_panel_tokens) {
+            const char* token = prepared + t * layout.bytes;
+            const PanelActivations part{token + group_at<S, N>(g), token + layout.scales_at + g * sizeof(float),
+                                        token + layout.offsets_at + g * sizeof(std::int32_t), layout.bytes};
+            panel_tokens<S, N>(end - t, panel, groups, part, g > 0, masks, y + t * ldy + r, ldy);
+          }
+        }
     }
-  }
 }
 
 template <Storage S, Numerics N>
