@@ -143,9 +143,10 @@ template <Storage S, Numerics N, int T>
   }
 }
 
-// Adds the panel's products to y for T tokens and 16 rows, or stores them there.
+// Adds the panel's products to y for T tokens and 16 rows, or stores them there. A function of its own: inlined, what its
+// callers keep in registers pushed sums onto the stack.
 template <Storage S, Numerics N, int T>
-void panel_tile(const Panel<N>& panel, int groups, const PanelActivations& x, bool add, const __m256i* rows, float* y,
+[[gnu::noinline]] void panel_tile(const Panel<N>& panel, int groups, const PanelActivations& x, bool add, const __m256i* rows, float* y,
                 std::size_t ldy) {
   __m256 total[T][2];
   for (int t = 0; t < T; t++)
@@ -185,35 +186,55 @@ __m256i first_lanes(int n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-// Panels of up to 64 rows meet 64 tokens before the next 64: the tokens' activations, half a megabyte of 512, come from
-// the second-level cache for all but the first of them.
+// A part of a product: rows [row, row + rows), at most a panel's, and groups [group, group + groups).
+struct PanelPart {
+  int row, rows, group, groups;
+};
+
+template <Storage S, Numerics N>
+struct PanelProduct {
+  const Matrix& w;
+  const Activations& x;
+  float* y;
+  std::size_t ldy;
+  PreparedLayout layout = prepared_layout(S, N, w.cols);
+
+  void fill(const PanelPart& part, Panel<N>& panel) const {
+    const std::size_t first = std::size_t(part.row) * layout.groups + part.group;
+    const auto* codes = static_cast<const std::uint8_t*>(w.data) + first * group_bytes(S);
+    fill_panel<S, N>(codes, w.scales + first, part.rows, part.groups, layout.groups, panel);
+  }
+
+  void multiply(const PanelPart& part, const Panel<N>& panel, int token, int end) const {
+    const __m256i masks[2] = {first_lanes(part.rows), first_lanes(part.rows - 8)};
+    for (; token < end; token += most_panel_tokens) {
+      const char* row = static_cast<const char*>(x.prepared) + token * layout.bytes;
+      const PanelActivations q{row + group_at<S, N>(part.group), row + layout.scales_at + part.group * sizeof(float),
+                               row + layout.offsets_at + part.group * sizeof(std::int32_t), layout.bytes};
+      panel_tokens<S, N>(end - token, panel, part.groups, q, part.group > 0, masks, y + token * ldy + part.row, ldy);
+    }
+  }
+};
+
+// Panels of up to 64 rows meet 64 tokens before the next 64: activations, half a megabyte of 512 tokens, come from the
+// second-level cache for all panels but the first.
 template <Storage S, Numerics N>
 void panel_rows(const Matrix& w, int row0, int row1, const Activations& x, float* y, std::size_t ldy) {
   constexpr int most_panels = 4, tokens_together = 64;
-  const PreparedLayout layout = prepared_layout(S, N, w.cols);
-  const auto* codes = static_cast<const std::uint8_t*>(w.data);
-  const auto* prepared = static_cast<const char*>(x.prepared);
+  const PanelProduct<S, N> product{w, x, y, ldy};
+  const int row_groups = product.layout.groups;
+  const bool used_again = x.tokens > tokens_together;  // a panel that is not stays in the first-level cache
   Panel<N> panels[most_panels];
   for (int r0 = row0; r0 < row1; r0 += most_panels * panel_rows_count)
-    for (int g = 0; g < layout.groups; g += panel_groups) {
-      const int groups = layout.groups - g < panel_groups ? layout.groups - g : panel_groups;
-      for (int t0 = 0; t0 < x.tokens; t0 += tokens_together)
-        for (int p = 0; p < most_panels && r0 + p * panel_rows_count < row1; p++) {
-          const int r = r0 + p * panel_rows_count, rows = row1 - r < panel_rows_count ? row1 - r : panel_rows_count;
-          const __m256i masks[2] = {first_lanes(rows), first_lanes(rows - 8)};
-          const std::size_t first_group = std::size_t(r) * layout.groups + g;
-          Panel<N>& panel = panels[x.tokens > tokens_together ? p : 0];  // one that is used once stays in the first level
-          if (t0 == 0)
-            fill_panel<S, N>(codes + first_group * group_bytes(S), w.scales + first_group, rows, groups, layout.groups, panel);
-          const int end = x.tokens - t0 < tokens_together ? x.tokens : t0 + tokens_together;
-          for (int t = t0; t < end; t += most_panel_tokens) {
-            const char* token = prepared + t * layout.bytes;
-            const PanelActivations part{token + group_at<S, N>(g), token + layout.scales_at + g * sizeof(float),
-                                        token + layout.offsets_at + g * sizeof(std::int32_t), layout.bytes};
-            panel_tokens<S, N>(end - t, panel, groups, part, g > 0, masks, y + t * ldy + r, ldy);
-          }
+    for (int g = 0; g < row_groups; g += panel_groups)
+      for (int token = 0; token < x.tokens; token += tokens_together)
+        for (int p = 0, r = r0; p < most_panels && r < row1; p++, r += panel_rows_count) {
+          const PanelPart part{r, row1 - r < panel_rows_count ? row1 - r : panel_rows_count, g,
+                               row_groups - g < panel_groups ? row_groups - g : panel_groups};
+          Panel<N>& panel = panels[used_again ? p : 0];
+          if (token == 0) product.fill(part, panel);
+          product.multiply(part, panel, token, x.tokens - token < tokens_together ? x.tokens : token + tokens_together);
         }
-    }
 }
 
 template <Storage S, Numerics N>
