@@ -26,13 +26,19 @@ ENGINE = ROOT / "tests" / "doubles" / "engine_v2.py"
 CHAT = {"model": "s-moe", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4000, "stream": True}
 
 
+def with_default_signals():
+    """What these tests are run by (nohup, a shell's background job) may ignore them, and children inherit that."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def manage(environment, *arguments, **how):
     return subprocess.Popen(
         [sys.executable, "manage.py", *arguments],
         cwd=ROOT,
         env=environment,
         text=True,
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": with_default_signals} | how,
     )
 
 
